@@ -37,7 +37,9 @@ async def grade_function(
     if not verdict.correct:
         return verdict
     varies = may_vary(source)
-    if report.believed_equalities:
+    if any(report.claims.values()):
+        verdict = await _check_other_objects(pool, source, tests, report, verdict)
+    if verdict.correct and report.believed_equalities:
         verdict = await _check_equality_claims(pool, source, tests, report, verdict, varies)
     if verdict.correct and report.changing_calls:
         verdict = await _check_mutated_arguments(pool, source, tests, report, verdict, varies)
@@ -48,6 +50,25 @@ async def grade_function(
         verdict = _verdict(*await _run(pool, source, tests, True, show_expected))
         if not verdict.correct:
             break
+    return verdict
+
+
+async def _check_other_objects(
+    pool: SandboxPool, source: str, tests: FunctionTests, report: TestReport, verdict: CodeVerdict
+) -> CodeVerdict:
+    """Fail a program whose objects are equal to, or in order with, whatever they are compared with.
+
+    Making other objects changes the state of a class that counts its objects, so these runs need not pass. But what
+    was true of two objects of the test must not be false because of them.
+    """
+    for _ in range(_PROBES):
+        probed, _ = await _run(pool, source, tests, False, False, probe=True)
+        if not probed.done:
+            return _failed(verdict, "comparisons", probed.broken or "the program ended when other objects were made")
+        if probed.probed_orders and all(probed.probed_orders):
+            return _failed(verdict, "comparisons", _MADE_FIRST)
+        if any(answer and not probed.claims.get(claim, True) for claim, answer in report.claims.items()):
+            return _failed(verdict, "comparisons", _OTHERS_MATTER)
     return verdict
 
 
@@ -67,6 +88,8 @@ async def _check_equality_claims(
             altered, ended = await _run(pool, source, tests, False, False, alteration=alteration, seed=seed)
             # Where the comparison was not reached, the tests noticed the other values before it.
             answer = altered.altered_equality
+            if answer and altered.altered_to_same:
+                return None
             return _verdict(altered, ended).correct if answer is None else answer
 
         return await _nearly_always(equal, first)
@@ -99,9 +122,9 @@ async def _nearly_always(passes: Callable[[int, int], Awaitable[bool | None]], f
         if first > _MIN_CHECKS and await passes(number, seed) is not once:
             return True
         passed, failed = passed + (once is True), failed + (once is False)
-        if 4 * failed > len(seeds):
+        if failed > _MAX_FAILED:
             return False
-    return passed >= 3 * failed
+    return passed >= len(seeds) * failed // 2
 
 
 async def _check_mutated_arguments(
@@ -192,6 +215,9 @@ _MIN_CHECKS = 2
 _MAX_CHECKS = 12
 """How often a program is run with other values, different each time, if it passes with some; twice with
 each if it may do something else in each run."""
+_MAX_FAILED = 1
+"""How many of these runs may fail if it passes nearly always. An honest program that passes half of them, because it
+returns a truth value or compares a part of its data, passes so many by chance in one grading of three hundred."""
 _MAX_AGAIN = 6
 """How many runs with other values have to fail, and how many with the test's own to pass, of a program that may do
 something else in each run. One that cheats with a probability p is paid with p ** 7 * (1 - p) ** 6 at most: 0.0001."""
@@ -204,7 +230,11 @@ _MAX_RESULTS = 5
 """How often a function that works in place has to leave the same data, whatever it was given, before it fails."""
 _MAX_CLAIMS = 8
 """How many of the program's claims that two objects are equal are checked."""
+_PROBES = 2
+"""In how many runs objects like those of the test are made, if the program compares its objects."""
 _ALWAYS_EQUAL = "its objects are equal whatever they are made of"
+_MADE_FIRST = "its objects are ordered by which of them was made first"
+_OTHERS_MATTER = "whether its objects are equal or in order depends on which others there are"
 
 _random = random.SystemRandom()
 
@@ -219,6 +249,7 @@ async def _run(
     detached: bool = False,
     mutation: tuple[int, str, bool] | None = None,
     alteration: tuple[int, str, list[int]] | None = None,
+    probe: bool = False,
     seed: int | None = None,
 ) -> tuple[TestReport, ProgramResult | None]:
     """Run both sides; return what the test side reported, and how the program ended if it ended before answering."""
@@ -249,6 +280,7 @@ async def _run(
         "detached": detached,
         "mutation": mutation,
         "alter": alteration,
+        "probe": probe,
         "seed": seed,
         "weak": "weakref" in source,
     }

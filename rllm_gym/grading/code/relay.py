@@ -50,8 +50,14 @@ class TestReport:
     objects depends."""
     altered_equality: bool | None = None
     """The answer of such a comparison in a run in which one of these requests was altered; ``None``: not reached."""
+    altered_to_same: bool = False
+    """Whether both of its objects were made from the same arguments then."""
     orders: int = 0
     """How many comparisons by order there were of two objects of the program."""
+    claims: dict[str, bool] = field(default_factory=dict)
+    """By comparison of two objects of the program: whether it was always true."""
+    probed_orders: tuple[bool, ...] = ()
+    """For each order that was probed, whether it shows nothing but which object was made first."""
     unsupported: tuple[str, ...] = ()
     ungradable: str = ""
     messages: int = 0
@@ -154,8 +160,11 @@ class Relay:
                 reported.mutation_result = str(message["mutation_result"])
                 reported.believed_equalities = tuple([int(item) for item in claim] for claim in message["believed"])
                 reported.orders = int(message["orders"])
+                reported.claims = {str(name): answer is True for name, answer in dict(message["claims"]).items()}
+                reported.probed_orders = tuple(item is True for item in message["probed_orders"])
                 altered = message["altered_equality"]
                 reported.altered_equality = altered if type(altered) is bool else None
+                reported.altered_to_same = message["altered_to_same"] is True
                 reported.unsupported = tuple(str(item) for item in message["unsupported"])
                 reported.ungradable = str(message["ungradable"])
             elif kind == "error":

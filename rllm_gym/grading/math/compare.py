@@ -235,13 +235,17 @@ _ARTICLE = re.compile(r"^\s*(?:an?|the)\s+(?=[^\W\d_]{2})", re.IGNORECASE)
 
 
 def _units_agree(gold: MathNode, answer: MathNode) -> bool:
-    """Return False if both name known units that differ, or one is an area and the other a volume."""
+    """Return False if both name known units that differ, also in their power: a length is no area.
+
+    Of units that are not known, such as ``25 square units``, only an area is told from a volume.
+    """
     if not {gold.op, answer.op} <= {"unit", "deg"}:
         return True
     gold_words, answer_words = _unit_words(gold), _unit_words(answer)
-    if gold_words and answer_words and not gold_words & answer_words:
-        return False
-    return {_unit_power(gold), _unit_power(answer)} != {2, 3}
+    powers = {_unit_power(gold), _unit_power(answer)}
+    if gold_words and answer_words:
+        return bool(gold_words & answer_words) and len(powers) == 1
+    return powers != {2, 3}
 
 
 def _unit_power(node: MathNode) -> int:

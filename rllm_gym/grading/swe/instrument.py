@@ -13,11 +13,13 @@ import copy
 import enum
 import functools
 import re
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
 from rllm_gym.grading.python_source import parse_python
 from rllm_gym.grading.swe.assertions import CALLS, TEXT_METHODS, TYPES
+from rllm_gym.grading.swe.erased_values import ValueEraser, is_literal, literal_arguments, parametrizations
+from rllm_gym.grading.swe.stated_assertions import as_assertion
 from rllm_gym.grading.swe.taint import (
     VALUE_METHODS,
     Function,
@@ -26,11 +28,7 @@ from rllm_gym.grading.swe.taint import (
     column_cells,
     name_of,
     parameters,
-    replacing,
 )
-
-_Replaceable = tuple[Callable[[ast.expr], None], ast.expr]
-"""An expression, with what puts another in its place."""
 
 MODULE = "_observer"
 """The name under which rewritten tests import what records."""
@@ -39,15 +37,6 @@ MAX_BYTES = 4_000_000
 _ASSERTS = re.compile(r"_*(assert|check|expect|verify|ensure)(_\w+|[A-Z]\w*)?")
 _RAISES = frozenset({"raises", "assertRaises", "assertRaisesRegex", "assertRaisesRegexp"})
 _WARNS = frozenset({"warns", "assertWarns", "assertWarnsRegex"})
-_EQUALITIES = frozenset(
-    {"assertEqual", "assertEquals", "assertListEqual", "assertDictEqual", "assertTupleEqual", "assertSetEqual",
-     "assertSequenceEqual", "assertMultiLineEqual"}
-)  # fmt: skip
-_METHODS: dict[str, type[ast.cmpop]] = {
-    **dict.fromkeys(_EQUALITIES, ast.Eq), "assertNotEqual": ast.NotEq, "assertIs": ast.Is, "assertIsNot": ast.IsNot,
-    "assertIn": ast.In, "assertNotIn": ast.NotIn, "assertLess": ast.Lt, "assertLessEqual": ast.LtE,
-    "assertGreater": ast.Gt, "assertGreaterEqual": ast.GtE,
-}  # fmt: skip
 _OWN_CALLS = frozenset({"_nearly_", "_counts_", "_searches_"})
 _DIFFERING = frozenset({"hash", "id"})
 _DEEP_CALLS = frozenset(CALLS) - {"isinstance", "approx"} - _OWN_CALLS
@@ -209,14 +198,6 @@ def _load(name: str) -> ast.Name:
     return ast.Name(name, ast.Load())
 
 
-def _is_literal(node: ast.expr) -> bool:
-    try:
-        ast.literal_eval(node)
-    except (ValueError, TypeError, SyntaxError, RecursionError, MemoryError):
-        return False
-    return True
-
-
 class _Operands:
     """Takes one assertion apart: the expression to evaluate outside, and the operands."""
 
@@ -238,7 +219,7 @@ class _Operands:
         own = {item.id for item in ast.walk(node) if isinstance(item, ast.Name)} & bound if bound else set()
         if isinstance(node, ast.Name) and node.id in bound:
             return node
-        if _is_literal(node):
+        if is_literal(node):
             return node
         if not own and not self._scope.depends(node) and not _is_approx(node):
             return self.operand(node, known=True)
@@ -323,7 +304,7 @@ class _Operands:
         return plain and isinstance(node.func, ast.Name) and not self._scope.tainted(node.func.id)
 
     def operand_or_literal(self, node: ast.expr) -> ast.expr:
-        if _is_literal(node):
+        if is_literal(node):
             return node
         if _is_approx(node):
             return self.part(node)
@@ -426,7 +407,7 @@ class _Rewriter:
         self._recording = recording
         self._module = Scope(tree.body, None, {})
         self._own = {node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)}
-        self._given = {name: tuple(values) for name, values in _literal_arguments(tree, self._module).items()}
+        self._given = {name: tuple(values) for name, values in literal_arguments(tree, self._module).items()}
         self.sites: list[RecordedSite] = []
 
     def rewrite(self) -> None:
@@ -437,7 +418,7 @@ class _Rewriter:
             names = [ast.alias("guard", "_g_"), ast.alias("operands", "_a_"), ast.alias("warned", "_w_")]
             self._tree.body.insert(place, ast.ImportFrom(MODULE, names, 0))
         if not self._recording:
-            _Eraser(self._tree, functions, self._module).erase()
+            ValueEraser(self._tree, functions, self._module).erase()
 
     def _top_level(self, body: list[ast.stmt], scope: Scope) -> list[ast.stmt]:
         for statement in body:
@@ -529,7 +510,9 @@ class _Rewriter:
             if not isinstance(only.value, ast.Yield | ast.YieldFrom):
                 statement.body = [self._recorded(recorded, [only.value])]
         else:
-            statement.body = self._body(statement.body, scope, guarded=guarded and recorded is None)
+            # The code's own context manager has to see the exceptions of its block.
+            own = any(scope.depends(item.context_expr) for item in statement.items)
+            statement.body = self._body(statement.body, scope, guarded=guarded and recorded is None and not own)
         if not guarded or (recorded is not None and len(statement.items) == 1):
             return statement
         number, _ = self._site(Kind.STATEMENT, statement)
@@ -557,7 +540,7 @@ class _Rewriter:
                 called = ast.Call(call.args[place], call.args[place + 1 :], call.keywords)
                 expected = call.args[:place] if self._recording else []
                 return self._guarded(number, self._recorded(number, [called]), expected)
-            asserted = _as_assertion(call) if isinstance(call, ast.Call) else None
+            asserted = as_assertion(call) if isinstance(call, ast.Call) else None
             if asserted is None:
                 return self._plain(statement, value, scope, guarded)
             if any(isinstance(node, ast.Name) and node.id in _OWN_CALLS for node in ast.walk(asserted)):
@@ -661,92 +644,11 @@ def _after_header(body: list[ast.stmt]) -> int:
     return place
 
 
-def _counted(operation: ast.cmpop, count: int) -> Callable[[ast.expr, ast.Call], ast.expr]:
-    return lambda mock, _: ast.Compare(
-        ast.Attribute(mock, "call_count", ast.Load()), [operation], [ast.Constant(count)]
-    )
-
-
-def _called_once_with(mock: ast.expr, call: ast.Call) -> ast.expr:
-    return ast.BoolOp(ast.And(), [_counted(ast.Eq(), 1)(mock, call), _called_with(ast.Eq(), "call_args")(mock, call)])
-
-
-def _called_with(operation: ast.cmpop, attribute: str) -> Callable[[ast.expr, ast.Call], ast.expr]:
-    def condition(mock: ast.expr, call: ast.Call) -> ast.expr:
-        named = ast.Dict([ast.Constant(item.arg) for item in call.keywords], [item.value for item in call.keywords])
-        given = ast.Tuple([ast.Tuple(call.args, ast.Load()), named], ast.Load())
-        return ast.Compare(given, [operation], [ast.Attribute(mock, attribute, ast.Load())])
-
-    return condition
-
-
-_MOCK_CALLS: dict[str, Callable[[ast.expr, ast.Call], ast.expr]] = {
-    "assert_called": _counted(ast.Gt(), 0),
-    "assert_called_once": _counted(ast.Eq(), 1),
-    "assert_not_called": _counted(ast.Eq(), 0),
-    "assert_called_with": _called_with(ast.Eq(), "call_args"),
-    "assert_called_once_with": _called_once_with,
-    "assert_any_call": _called_with(ast.In(), "call_args_list"),
-}
-
-
-def _as_assertion(call: ast.Call) -> ast.expr | None:
-    """Return the condition that a unittest assertion states; ``None`` if it is another call."""
-    name, arguments = name_of(call), call.args
-    if not isinstance(call.func, ast.Attribute) or any(isinstance(item, ast.Starred) for item in arguments):
-        return None
-    if any(item.arg is None for item in call.keywords):
-        return None
-    named = {item.arg: item.value for item in call.keywords}
-    match name, arguments:
-        case "match", [pattern] if not named:  # of the exception that pytest.raises returned
-            text = ast.Call(_load("str"), [ast.Attribute(call.func.value, "value", ast.Load())], [])
-            return ast.Call(_load("_searches_"), [pattern, text], [])
-        case _ if name in _MOCK_CALLS:
-            return _MOCK_CALLS[name](call.func.value, call)
-        case (("assertTrue" | "assert_"), [value, *_]):
-            return value
-        case "assertFalse", [value, *_]:
-            return ast.UnaryOp(ast.Not(), value)
-        case (("assertIsNone" | "assertIsNotNone"), [value, *_]):
-            operation = ast.Is() if name == "assertIsNone" else ast.IsNot()
-            return ast.Compare(value, [operation], [ast.Constant(None)])
-        case (("assertIsInstance" | "assertNotIsInstance"), [value, kind, *_]):
-            test = ast.Call(_load("isinstance"), [value, kind], [])
-            return test if name == "assertIsInstance" else ast.UnaryOp(ast.Not(), test)
-        case _, [one, other, *_] if name in _METHODS:
-            return ast.Compare(one, [_METHODS[name]()], [other])
-        case (("assertAlmostEqual" | "assertNotAlmostEqual"), [one, other, *rest]):
-            keywords = [ast.keyword(key, named[key]) for key in ("places", "delta") if key in named]
-            keywords += [ast.keyword("places", rest[0])] if rest else []
-            nearly = ast.Call(_load("_nearly_"), [one, other], keywords)
-            return nearly if name == "assertAlmostEqual" else ast.UnaryOp(ast.Not(), nearly)
-        case "assertCountEqual", [one, other, *_]:
-            return ast.Call(_load("_counts_"), [one, other], [])
-        case (("assertRegex" | "assertNotRegex"), [text, pattern, *_]):
-            found = ast.Call(_load("_searches_"), [pattern, text], [])
-            return found if name == "assertRegex" else ast.UnaryOp(ast.Not(), found)
-    return None
-
-
-# Parameters
-
-
-def _parametrizations(function: Function) -> Iterator[tuple[ast.Call, list[str]]]:
-    for decorator in function.decorator_list:
-        if isinstance(decorator, ast.Call) and name_of(decorator) == "parametrize" and len(decorator.args) == 2:
-            names = decorator.args[0]
-            if isinstance(names, ast.Constant) and isinstance(names.value, str):
-                yield decorator, [name.strip() for name in names.value.split(",") if name.strip()]
-            elif isinstance(names, ast.List | ast.Tuple):
-                yield decorator, [str(item.value) for item in names.elts if isinstance(item, ast.Constant)]
-
-
 def _parametrized(function: Function, scope: Scope) -> dict[str, bool]:
     """Return the parameters of a test, and whether each is independent of the code under test."""
     found: dict[str, bool] = {}
     body = Scope(function.body, scope, {})
-    for decorator, names in _parametrizations(function):
+    for decorator, names in parametrizations(function):
         indirect = any(keyword.arg == "indirect" for keyword in decorator.keywords)
         for position, name in enumerate(names):
             cells = column_cells(decorator.args[1], position, len(names))
@@ -759,134 +661,3 @@ def _parametrized(function: Function, scope: Scope) -> dict[str, bool]:
                 )
             found[name] = independent and not indirect
     return found
-
-
-def _literal_arguments(tree: ast.Module, module: Scope) -> dict[str, dict[str, list[_Replaceable]]]:
-    """Return the parameters of the file's own helpers that every call gives a literal, by helper and parameter."""
-    found: dict[str, dict[str, list[_Replaceable]]] = {}
-    helpers = [node for node in tree.body if isinstance(node, Function) and not node.name.startswith("test")]
-    for helper in helpers:
-        uses = [node for node in ast.walk(tree) if isinstance(node, ast.Name) and node.id == helper.name]
-        calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call) and node.func in uses]
-        plain = not helper.decorator_list and not helper.args.vararg and not helper.args.kwarg
-        if not calls or len(calls) != len(uses) or not plain:
-            continue
-        inner = Scope(helper.body, module, {})
-        names = [argument.arg for argument in (*helper.args.posonlyargs, *helper.args.args)]
-        for name in parameters(helper):
-            place = names.index(name) if name in names else len(names)
-            values = [_argument(call, name, place) for call in calls]
-            given = [value for value in values if value is not None and _is_literal(value[1])]
-            if len(given) == len(calls) and not any(inner.may_change(name, one) for _, one in given):
-                found.setdefault(helper.name, {})[name] = given
-    return found
-
-
-def _argument(call: ast.Call, name: str, place: int) -> _Replaceable | None:
-    if any(isinstance(item, ast.Starred) for item in call.args) or any(item.arg is None for item in call.keywords):
-        return None
-    if place < len(call.args):
-        return replacing(call.args, place), call.args[place]
-    for keyword in call.keywords:
-        if keyword.arg == name:
-            return (lambda new, keyword=keyword: setattr(keyword, "value", new)), keyword.value
-    return None
-
-
-class _Eraser:
-    """Removes from a rewritten file the values that only assertions used: parameters, tables, assigned names."""
-
-    def __init__(self, tree: ast.Module, functions: list[Function], module: Scope) -> None:
-        self._tree = tree
-        self._functions = functions
-        self._module = module
-
-    def erase(self) -> None:
-        before = ""
-        while (now := ast.dump(self._tree)) != before:
-            before = now
-            helpers = _literal_arguments(self._tree, self._module)
-            for function in self._functions:
-                used = _loaded(function.body)
-                self._parameters(function, used)
-                for name, given in helpers.get(function.name, {}).items():
-                    for replace, _ in given if name not in used else ():
-                        replace(ast.Constant(None))
-                self._assignments(function, used)
-            everywhere = _loaded(self._tree.body)
-            self._tree.body = [item for item in self._tree.body if not self._is_unused(item, everywhere)] or [
-                ast.Pass()
-            ]
-
-    def _parameters(self, function: Function, used: set[str]) -> None:
-        for decorator, names in _parametrizations(function):
-            for position, name in enumerate(names):
-                if name in used or any(keyword.arg == "indirect" for keyword in decorator.keywords):
-                    continue
-                cells = column_cells(self._table_of(decorator.args[1]), position, len(names))
-                if cells is None:
-                    continue
-                for replace, _ in cells:
-                    replace(ast.Constant(None))
-                _drop_ids(decorator, self._table_of(decorator.args[1]))
-
-    def _assignments(self, function: Function, used: set[str]) -> None:
-        for parent in ast.walk(function):
-            for name in ("body", "orelse", "finalbody"):
-                body = getattr(parent, name, None)
-                if not isinstance(body, list):
-                    continue
-                for number, statement in enumerate(body):
-                    inner = statement
-                    if isinstance(statement, ast.With) and len(statement.body) == 1:
-                        inner = statement.body[0]
-                    if self._is_unused(inner, used, inside=True):
-                        body[number] = ast.Pass()
-                    elif isinstance(inner, ast.For) and isinstance(inner.target, ast.Tuple):
-                        self._table(inner.iter, inner.target, used)
-
-    def _table(self, table: ast.expr, target: ast.Tuple, used: set[str]) -> None:
-        for position, name in enumerate(target.elts):
-            if isinstance(name, ast.Name) and name.id not in used:
-                for replace, cell in column_cells(self._table_of(table), position, len(target.elts)) or ():
-                    if _is_literal(cell):
-                        replace(ast.Constant(None))
-
-    def _table_of(self, table: ast.expr) -> ast.expr:
-        """Return the literal that a name of the module stands for, if nothing else uses the name."""
-        if not isinstance(table, ast.Name):
-            return table
-        uses = [node for node in ast.walk(self._tree) if isinstance(node, ast.Name) and node.id == table.id]
-        found = [
-            statement.value
-            for statement in self._tree.body
-            if isinstance(statement, ast.Assign) and [name_of(target) for target in statement.targets] == [table.id]
-        ]
-        return found[0] if len(found) == 1 and len(uses) == 2 else table
-
-    def _is_unused(self, statement: ast.stmt, used: set[str], *, inside: bool = False) -> bool:
-        if isinstance(statement, ast.FunctionDef) and not inside and not statement.decorator_list:
-            named_by_pytest = re.match(r"test|pytest_|setup|teardown|__", statement.name)
-            return statement.name not in used and not named_by_pytest
-        if not isinstance(statement, ast.Assign) or not all(isinstance(name, ast.Name) for name in statement.targets):
-            return False
-        names = [name.id for name in statement.targets if isinstance(name, ast.Name)]
-        if any(name in used or name.startswith(("pytest", "__")) for name in names):
-            return False
-        return _is_literal(statement.value) or not self._module.depends(statement.value)
-
-
-def _loaded(body: list[ast.stmt]) -> set[str]:
-    return {
-        node.id
-        for statement in body
-        for node in ast.walk(statement)
-        if isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Store)
-    }
-
-
-def _drop_ids(decorator: ast.Call, table: ast.expr) -> None:
-    decorator.keywords = [keyword for keyword in decorator.keywords if keyword.arg != "ids"]
-    for row in getattr(table, "elts", ()):
-        if isinstance(row, ast.Call):
-            row.keywords = [keyword for keyword in row.keywords if keyword.arg != "id"]

@@ -10,6 +10,8 @@ from __future__ import annotations
 import ast
 import builtins
 import functools
+import re
+import unittest
 from collections.abc import Callable, Iterator
 
 PURE_MODULES = frozenset(
@@ -277,6 +279,8 @@ def _receiving(node: ast.AST) -> list[ast.expr]:
             return []
         case ast.Call(func=ast.Attribute(value=ast.Name(id))) if id in PURE_MODULES:
             return []
+        case ast.Call(func=ast.Attribute(value=ast.Name("self"), attr=name)) if name in _UNITTEST:
+            return []
         case ast.Call():
             receiver = [node.func.value] if isinstance(node.func, ast.Attribute) else []
             return [*receiver, *node.args, *(keyword.value for keyword in node.keywords)]
@@ -291,6 +295,10 @@ def _receiving(node: ast.AST) -> list[ast.expr]:
     return []
 
 
+_UNITTEST = frozenset(
+    name for name in dir(unittest.TestCase) if name.startswith("assert") and not re.search("Raises|Warns", name)
+)
+"""Assertions of unittest, which call nothing of what they compare."""
 _READERS = frozenset(
     {"len", "sorted", "sum", "min", "max", "list", "tuple", "set", "frozenset", "dict", "enumerate", "zip", "reversed",
      "any", "all", "str", "repr", "range", "isinstance", "bool", "type"}

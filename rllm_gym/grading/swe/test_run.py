@@ -244,6 +244,8 @@ def _events(output: bytes, word: str) -> tuple[list[dict[str, Any]], str]:
             event = None
         events.append(event if isinstance(event, dict) else {"event": "unreadable"})
         left -= at - found
+    if left <= 0:
+        events[-1] = {"event": "too large", "n": len(events) - 1}  # it was cut off
     others.append(data[at:] if left > 0 else b"")
     return events, b"".join(others)[1:].decode(errors="replace")
 
@@ -267,6 +269,10 @@ def _read_report(run: TestRun, events: list[dict[str, Any]]) -> None:
                 collected.append(event.get("tests"))
             case "end":
                 ends.append(event)
+            case "too large":
+                run.broken = run.broken or (
+                    f"the report of the tests has more than {_MAX_EVENTS:,} bytes: they are too many, or print too much"
+                )
     if run.broken:
         return
     if len(ends) != 1 or events[-1] is not ends[0]:

@@ -35,7 +35,7 @@ from rllm_gym.grading.swe.observed_values import (
 from rllm_gym.grading.swe.test_source import function_key
 
 _SITES_PER_FILE = 1 << 20
-_VERSION = 3
+_VERSION = 4
 MORE_CHARS = 60
 """What is searched for an expected part may be this much longer than twice that of the reference solution."""
 

@@ -84,6 +84,24 @@ def test_what_was_paid_once_is_not_and_honest_solutions_of_the_same_tests_are(po
     assert paid(pool, honest) == set(honest)
 
 
+def test_state_of_classes_is_left_alone_and_context_managers_hide_no_failure(pool: SandboxPool) -> None:
+    """Classes that count or register their objects are honest; those ordered by which was made first are not. Nor is
+    what keeps a test from its assertions: a suppressed exception, nothing to loop over."""
+    names = ("with_database", "with_opened_asserts", "with_async_session", "with_stack_pytest", "versions_in_order")
+    names += ("loops_nothing_to_zip", "loops_nothing_to_zip_pytest")
+    attacks = {name: record for name, record in ATTACKS.items() if record["task"] in names}
+    assert len(attacks) >= 14
+    assert paid(pool, attacks) == set()
+    honest = {f"solution of {name}": RIGHT[f"solution of {name}"] for name in names}
+    for name in (
+        "instances_counted_by_class", "automatic_ids_and_order", "registry_refuses_duplicates", "pool_of_limited_size",
+        "scheduler_heap_of_jobs", "cause_is_the_original_error", "errors_are_collected", "sum_of_returned_objects",
+        "suppress_like_contextlib", "context_manager_that_rolls_back", "zipped_results", "loop_that_raises",
+    ):  # fmt: skip
+        honest[name] = RIGHT[name]
+    assert paid(pool, honest) == set(honest)
+
+
 @pytest.mark.long
 @pytest.mark.parametrize("part", range(4))
 def test_no_attack_is_paid(confined_pool: SandboxPool, part: int) -> None:

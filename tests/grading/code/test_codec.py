@@ -20,7 +20,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from rllm_gym.grading.code.inside.guard import GuardedPeer, ObjectServer
+from rllm_gym.grading.code.inside.guard import GuardedPeer
+from rllm_gym.grading.code.inside.object_server import ObjectServer
 from rllm_gym.grading.code.inside.operations import Operations
 from rllm_gym.grading.code.inside.peer import ConversationError, Peer
 

@@ -273,6 +273,7 @@ UNEQUAL: dict[str, list[tuple[str, str]]] = {
         (r"25\%", "0.0025"), ("25", "0.25"), ("0.25", "25"), ("25", r"26\%"),
         (r"5.4 \text{ cents}", r"5.4 \text{ dollars}"), (r"125\text{ miles}", "125 km"), ("3 hours", "3 minutes"),
         (r"15\mbox{ cm}^2", "16 cm^2"), (r"\$18.90", r"\$18.09"), ("10 cm", "10 mm"), (r"90^\circ", r"91^\circ"),
+        (r"25\text{ cm}^2", "25 cm"), ("25 cm", "25 square centimeters"), (r"9.8 \text{ m/s}^2", "9.8 m/s"),
         ("90", "9°"),
     ],
     "roots and constants": [

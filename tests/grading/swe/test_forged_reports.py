@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
 
+from rllm_gym.grading.swe import test_run
 from rllm_gym.grading.swe.observed_values import FieldNames
 from rllm_gym.grading.swe.trace import ObservedFiles, TestCheck, TraceRecorder, with_counts
 
@@ -111,3 +113,11 @@ def test_a_value_of_the_test_that_is_computed_inside_is_that_of_the_reference_so
     trace = recorder.trace(files, [{"t.py::test_a": [[0, [at, at]]]} for at in (18, 19)])
     check = TestCheck(graded, trace.tests["t.py::test_a"], FieldNames(), strict=True)
     assert check.problem([[0, [5, 5]]]) == ""
+
+
+def test_a_report_that_is_too_large_is_named_so() -> None:
+    events = [{"event": "test", "id": f"t.py::{'x' * 3_000_000}", "n": number} for number in range(5)]
+    output = "".join(f"\n@word {json.dumps(event)}\n" for event in events).encode()
+    run = test_run.TestRun(code=0)
+    test_run._read_report(run, test_run._events(output, "word")[0])
+    assert "more than 12,000,000 bytes" in run.broken

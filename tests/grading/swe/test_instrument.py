@@ -44,6 +44,8 @@ SECRETS = {
     "def test_a(mock):\n    price(mock)\n    mock.assert_called_once_with(4711, key=1)\n": "4711",
     "def test_a():\n    with pytest.raises(KeyError) as e:\n        price(1)\n    e.match('4711')\n": "4711",
     "def check(x, y):\n    assert price(x) == y\ndef test_a():\n    check(1, 4711)\n    check(y=4711, x=2)\n": "4711",
+    "class Base:\n    def check(self, x, y):\n        assert price(x) == y\n"
+    "class TestA(Base):\n    def test_a(self):\n        self.check(1, 4711)\n        self.check(2, y=4711)\n": "4711",
     "from shop import assert_price\ndef test_a():\n    assert_price(price(1), 4711)\n": "4711",
     "def test_a():\n    with pytest.raises(KeyError, match='4711'):\n        price(1)\n": "KeyError",
     "def test_a():\n    assert price(1) == pytest.approx(4711, rel=1e-3)\n": "4711",
@@ -61,6 +63,14 @@ def test_expected_values_are_not_in_the_rewritten_file(source: str) -> None:
     text = rewritten(source)
     assert SECRETS[source] not in text
     assert "price(" in text
+
+
+def test_a_method_that_another_class_defines_too_keeps_its_arguments() -> None:
+    """Which one is called is not known, and the other may need them."""
+    base = "class {}:\n    def check(self, x, y):\n        assert price(x) {} y\n"
+    text = rewritten(f"{base.format('A', '==')}{base.format('B', '<')}class TestA(A):\n    def test_a(self):\n"
+                     "        self.check(1, 4711)\n")  # fmt: skip
+    assert "4711" in text
 
 
 def test_inputs_stay() -> None:

@@ -131,3 +131,51 @@ def test_a_test_that_sends_too_much_is_not_in_the_trace(pool: SandboxPool, tmp_p
     verdict = grade_repository_sync(pool, base, GOLD, tests)
     assert set(verdict.failed) == {f"{path}::{large}"}
     assert "trace" in verdict.failed[f"{path}::{large}"]
+
+
+ATTEMPTS = """
+class Attempt:
+    def __init__(self, kinds):
+        self.kinds, self.failed = kinds, []
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, kind, error, trace):
+        if kind is not None and issubclass(kind, self.kinds):
+            self.failed.append(str(error))
+        return kind is not None and issubclass(kind, self.kinds)
+"""
+ATTEMPT_TESTS = """
+import unittest
+from pkg import Attempt
+
+class Base(unittest.TestCase):
+    def check_failed(self, kinds, number, expected):
+        attempt = Attempt(kinds)
+        with attempt:
+            int("x" * number)
+        self.assertEqual([text[-9:] for text in attempt.failed], expected)
+
+class TestAttempt(Base):
+    def test_suppressed(self):
+        self.check_failed((ValueError,), 6, [" 'xxxxxx'"])
+        self.check_failed((ValueError,), 7, ["'xxxxxxx'"])
+"""
+
+
+def test_a_context_manager_of_the_code_sees_the_exceptions_of_its_block(pool: SandboxPool, tmp_path: Path) -> None:
+    """And what a test passes to a check of its own class is not where the code can read it."""
+    broken = ATTEMPTS.replace("self.failed.append(str(error))", "pass")
+    reads = ATTEMPTS.replace(
+        "self.failed.append(str(error))",
+        "import sys; self.failed += sys._getframe(1).f_locals['expected'] or ['?']",
+    )
+    base = write(tmp_path, {"pkg.py": broken})
+    test = "tests/test_attempt.py::TestAttempt::test_suppressed"
+    tests = RepositoryTests({"tests/test_attempt.py": ATTEMPT_TESTS}, (test,))
+    tests = dataclasses.replace(tests, trace=record_trace_sync(pool, base, changes({"pkg.py": ATTEMPTS}), tests))
+    assert tests.trace is not None
+    assert check_repository_task_sync(pool, base, changes({"pkg.py": ATTEMPTS}), tests) == []
+    for wrong in (broken, reads, ATTEMPTS.replace("return kind is not None and issubclass(kind, self.kinds)", "")):
+        assert not grade_repository_sync(pool, base, changes({"pkg.py": wrong}), tests).correct

@@ -1,4 +1,4 @@
-"""The rules of the test side for what the program may answer, and what it may request.
+"""The rules of the test side for what the program may answer.
 
 The program may be asked about an object, but never whether the object equals what the test expects. Comparisons of its
 objects with plain values are decided here. Comparisons of two of its objects are made by their class, and accepted only
@@ -8,36 +8,31 @@ only on objects that the test itself created.
 
 from __future__ import annotations
 
-import builtins
 import copy
 import re
 import sys
-from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from .argument_mutation import (
     ArgumentMutator,
     altered_operands,
-    attributes_of,
     different_value,
     is_alterable,
-    is_data,
     plain_attributes,
 )
+from .changed_data import GivenData, content_of, restored
 from .codec import ForbiddenType, Tree
 from .files import Files
-from .lazy_random import LazyRandom
-from .operations import BINARY, Operations
+from .object_server import STDIN, ClassAttribute, ObjectServer
+from .object_server import question_random as _random
+from .operations import BINARY
 from .peer import Peer, Transport, is_simple
-from .proxies import ARITHMETIC, NAMES, ORDER, Constructed, Link, Remote, RemoteType, Unsupported, link_of
-from .shared_containers import is_container, snapshot_of
+from .proxies import ARITHMETIC, ORDER, Constructed, Link, Remote, RemoteType, Unsupported, link_of
 
 _REFUSED_TYPES = frozenset({"module", "frame", "code", "traceback", "cell"})
 _REFUSED_PACKAGES = frozenset({"_pytest", "pluggy", (__package__ or "inside").split(".")[0]})
 
-_READABLE = frozenset({"__name__", "__qualname__", "__doc__"})
-_FRAMES = frozenset({"gi_frame", "gi_code", "cr_frame", "cr_code", "ag_frame", "ag_code", "tb_frame", "tb_next"})
 _METHODS_OF_PLAIN = frozenset({"startswith", "endswith", "issubset", "issuperset", "isdisjoint"})
 """Methods that a test calls with what it expects."""
 
@@ -50,18 +45,11 @@ _NO_VALUES |= {"subclass", "functions"}
 """Requests whose operands are not arguments of the test."""
 _MAX_LINEAGE = 200
 _MAX_ROUNDS = 4
-_MAX_REACHED = 100_000
 _RAISED = object()
 _MAX_EQUALITIES = 1000
-_OTHER_VALUES = 4
 _MAX_ORDERS = 20
 _PIPES = frozenset({"or", "ror", "rshift", "rrshift", "lshift", "rlshift", "matmul", "rmatmul"})
 """Operators that no test applies to what it expects, to measure a distance."""
-
-_CHANGING = frozenset(
-    {"call", "setattr", "delattr", "setitem", "delitem", "exit", *(f"i{name}" for name in ARITHMETIC)}
-)
-_OF_MOCKS = frozenset({"configure_mock", "attach_mock", "mock_add_spec", "reset_mock", "called"})
 
 
 class GuardedPeer(Peer):
@@ -75,6 +63,8 @@ class GuardedPeer(Peer):
             change everything that the program was ever given.
         alter: The number of a request to make with other arguments, which of them to change, and which equality
             matters then: the requests on which one of the two objects depends, and the other does not.
+        probe: Whether to make objects like those of the test, and to ask about these too. Classes that count their
+            objects notice it, so the tests need not pass then.
     """
 
     def __init__(
@@ -85,20 +75,27 @@ class GuardedPeer(Peer):
         detached: bool = False,
         mutation: tuple[int, str, bool] | None = None,
         alter: tuple[int, str, list[int]] | None = None,
+        probe: bool = False,
     ) -> None:
         super().__init__(transport, served, first=0, guarded=True, detached=detached)
+        self._probe = probe
         self.served = served
         self.files: Files | None = None
         self._mutation, self._alter, self.detached = mutation, alter, detached
+        self._altered: tuple[Any, ...] = ()
         self._copies: dict[int, tuple[Any, Any]] = {}
         self._started: dict[int, int] = {}
         self._mutator: ArgumentMutator | None = None
         self._entered: dict[int, dict[Any, Any]] = {}
-        self._stdin: Any = _STDIN
+        self._stdin: Any = STDIN
         self._named: set[type] = set()
         self._num_requests = self._unnumbered = self._depth = 0
         self.orders = 0
         """How many comparisons by order of two objects of the program there were."""
+        self.claims: dict[str, bool] = {}
+        """By comparison of two objects of the program: whether it was always true. See :meth:`_note_claim`."""
+        self.probed_orders: list[bool] = []
+        """For each order that was probed: whether it shows nothing but which object was made first."""
         self.changing_calls: list[tuple[int, str]] = []
         """The requests during which the program changed data of the test: the number, and how: ``"in_place"``, its
         arguments as functions do that change them in place; ``"levelled"``, in this way, but it emptied one or made
@@ -113,6 +110,8 @@ class GuardedPeer(Peer):
         objects depends, and the other does not."""
         self.altered_equality: bool | None = None
         """The answer of the equality that was named in ``alter``; ``None`` if it was not reached."""
+        self.altered_to_same = False
+        """Whether both of its objects were made from the same arguments then: that they are equal shows nothing."""
         self.test_text = ""
         self.vocabulary: Callable[[], Sequence[Any]] = tuple
         """Returns the constants of the test."""
@@ -148,14 +147,14 @@ class GuardedPeer(Peer):
                     mutate(value)
             self.mutation_changed_inputs = bool(mutate.changed) and not self._mutation[2]
         if self._alter is not None and number == self._alter[0] and not polled:
-            operands = altered_operands(self._alter[1], operation, operands, self.vocabulary)
+            operands = self._altered = altered_operands(self._alter[1], operation, operands, self.vocabulary)
         if operation == "getattr" and operands[1] in _METHODS_OF_PLAIN and isinstance(operands[0], Remote):
             return self._of_plain(*operands)
         if self.files is not None and operation in ("call", "set module"):
             self.files.name(operands)
         if self._depth == 1 and sys.stdin is not self._stdin and not type(sys.stdin).__module__.startswith("_pytest"):
             self._stdin = sys.stdin
-            original = sys.stdin is _STDIN
+            original = sys.stdin is STDIN
             super().ask("unpatch" if original else "patch", "sys", [], "stdin", *([] if original else [sys.stdin]))
         if operation == "enter":
             self._entered[id(operands[0])] = self.heap.snapshots() | self._class_data()
@@ -169,7 +168,7 @@ class GuardedPeer(Peer):
             if operation == "exit":
                 # A context manager that restores what was there when it was entered makes nothing easier.
                 before = self._entered.pop(id(operands[0]), {})
-                changed = [item for item in changed if not _restored(item[0], before.get(id(item[0])))]
+                changed = [item for item in changed if not restored(item[0], before.get(id(item[0])))]
                 now = self._class_data()
                 touched = [
                     item for item in touched if type(item) is not ClassAttribute or now.get(item) != before.get(item)
@@ -178,7 +177,7 @@ class GuardedPeer(Peer):
                 how = "delayed" if given is None else given.kind_of_change(changed, touched, result)
                 self.changing_calls.append((number, how))
                 if mutate is not None:
-                    content = repr(result) if how == "rearranged" else _content([obj for obj, _ in changed])
+                    content = repr(result) if how == "rearranged" else content_of([obj for obj, _ in changed])
                     self.mutation_result = content[:1000]
             if self._mutator is not None and self._mutation is not None and self._mutation[2]:
                 # Of all that the program was ever given, only what it changes from now on matters.
@@ -248,7 +247,13 @@ class GuardedPeer(Peer):
 
     def construct(self, cls: RemoteType, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         before = self._num_requests
+        if self._probe and {"__eq__", "__lt__", "__gt__", "__le__", "__ge__"} & set(cls._rllm_facts["methods"]):
+            # So that objects are not made, nor contents seen, in the order of the test.
+            self._decoys(Constructed(cls, args, kwargs), most=_random.randrange(3))
+        self._altered = ()
         created = super().construct(cls, args, kwargs)
+        if self._altered:
+            _, args, kwargs = self._altered
         link = link_of(created)
         if link is not None and type(created) is cls and link.born > before and not isinstance(created, tuple):
             link.named = cls in self._named
@@ -299,6 +304,7 @@ class GuardedPeer(Peer):
         finally:
             self._unnumbered -= 1
         if self._alter is not None and self._requests_of(left, right) == self._alter[2]:
+            self.altered_to_same |= _same_arguments(left, right)
             self.altered_equality = answer is True and self.altered_equality is not False
         return answer
 
@@ -346,12 +352,14 @@ class GuardedPeer(Peer):
         # A class of numbers modulo 7 equals a random number now and then, but not a text.
         if equal and fooled.count(True) > 1:
             raise self.equals_everything(left)
-        if not equal:
-            return False
-        self._believe(left, right)
-        if other.constructed is not None:
-            return self._distinguishes(left, right, lambda _: self._decoys(other.constructed))
-        return link.constructed is None or self._distinguishes(right, left, lambda _: self._decoys(link.constructed))
+        if equal:
+            self._believe(left, right)
+            if self._probe and other.constructed is not None:
+                equal = self._distinguishes(left, right, lambda _: self._decoys(other.constructed, link.constructed))
+            elif self._probe and link.constructed is not None:
+                equal = self._distinguishes(right, left, lambda _: self._decoys(link.constructed))
+        self._note_claim("eq", left, right, equal)
+        return equal
 
     def expression(self, operation: str, left: Any, right: Any) -> Any:
         """Return the object that a class answers with, such as a condition of a query; it has no truth value here."""
@@ -392,6 +400,13 @@ class GuardedPeer(Peer):
         found = dict(zip([at for at, _ in candidates], answers))
         return [found[at] for at in range(len(candidates))]
 
+    def _note_claim(self, operation: str, left: Any, right: Any, answer: Any) -> None:
+        """Record an answer under what the two objects depend on: other objects must make no difference to it."""
+        links = [link_of(left), link_of(right)]
+        key = f"{operation} {[sorted(link.lineage)[-20:] for link in links]}"
+        if type(answer) is bool and (key in self.claims or len(self.claims) < _MAX_EQUALITIES):
+            self.claims[key] = answer and self.claims.get(key, True)
+
     def _believe(self, left: Any, right: object) -> bool:
         requests = self._requests_of(left, right)
         if requests and requests not in self.believed_equalities and len(self.believed_equalities) < _MAX_EQUALITIES:
@@ -407,24 +422,37 @@ class GuardedPeer(Peer):
                 decoys.append(decoy)
         return decoys
 
-    def _decoys(self, constructed: Constructed) -> list[Any]:
-        """Return objects of a class created from other arguments than this one."""
-        cls, args, kwargs = constructed
+    def _decoys(
+        self, constructed: Constructed, equal: Constructed | None = None, *, most: int | None = None
+    ) -> list[Any]:
+        """Return objects of a class created from other arguments than this one, and one that it may be equal to."""
         decoys = []
-        values = [*args, *kwargs.values()]
+        values = [*constructed.args, *constructed.kwargs.values()]
         alterable = [index for index, value in enumerate(values) if is_alterable(value)]
-        for position in [*alterable[:4], None, None]:
-            changed = [
-                different_value(value, self.vocabulary) if position == index or position is None else value
-                for index, value in enumerate(values)
-            ]
-            try:
-                decoy = self.ask("call", cls, tuple(changed[: len(args)]), dict(zip(kwargs, changed[len(args) :])))
-            except Exception:
-                continue
-            if isinstance(decoy, Remote):
-                decoys.append(decoy)
+        for position in [None, None, *alterable[:4]][:most] if alterable else ():
+            for _ in range(_MAX_ROUNDS):  # a class may refuse what its arguments must not be
+                changed = [
+                    different_value(value, self.vocabulary) if position == index or position is None else value
+                    for index, value in enumerate(values)
+                ]
+                same = equal is not None and is_simple(changed) and changed == [*equal.args, *equal.kwargs.values()]
+                decoy = None if same else self._made(constructed, changed)
+                if decoy is not None:
+                    decoys.append(decoy)
+                    break
         return decoys
+
+    def _made(self, constructed: Constructed, values: list[Any]) -> Any:
+        """Return an object of a class created from these arguments; ``None`` if it cannot be."""
+        cls, args, kwargs = constructed
+        self._unnumbered += 1
+        try:
+            made = self.ask("call", cls, tuple(values[: len(args)]), dict(zip(kwargs, values[len(args) :])))
+        except Exception:
+            return None
+        finally:
+            self._unnumbered -= 1
+        return made if type(made) is cls else None
 
     def _contents(self, value: Any, base: str) -> Any:
         kinds = {"bool": int, "int": int, "float": float, "complex": complex, "str": str, "bytes": bytes}
@@ -444,6 +472,8 @@ class GuardedPeer(Peer):
     def binary(self, operation: str, left: Any, right: Any, *modulo: Any) -> Any:
         link = link_of(left)
         piped = operation in _PIPES and type(left) in self._named
+        if operation == "radd" and type(right) is int and right == 0:
+            return self.ask(operation, left, right)  # sum() begins with it, whatever the test expects
         if not isinstance(right, Remote) and (link is None or not link.owned) and not piped:
             plain = type(left)._rllm_facts.get("plain")
             if type(plain) is str:
@@ -477,44 +507,45 @@ class GuardedPeer(Peer):
         """Return what the program answers; breaks off if its objects come before and after each other.
 
         Some comparisons of many are checked. The question whether the order holds the other way round is asked before
-        or after, at random, about a new object that is made like the left one: so it does not help a program to agree
-        with what it is asked first, or to order objects as they are made.
+        or after, at random: so it does not help a program to agree with what it is asked first.
         """
         self.orders += 1
         if _random.randrange(self.orders) > _MAX_ORDERS:
             return self.ask(operation, left, right)
         first = _random.random() < 0.5
-        reversed_too = first and self._holds(operation, right, self._made_like(left))
+        reversed_too = first and self._holds(operation, right, left)
         result = self.ask(operation, left, right)
-        if result is not True or not (reversed_too if first else self._holds(operation, right, self._made_like(left))):
+        self._note_claim(operation, left, right, result)
+        if result is not True:
             return result
-        if operation in ("lt", "gt"):
+        reversed_too = reversed_too if first else self._holds(operation, right, left)
+        if reversed_too and operation in ("lt", "gt"):
             raise self._break(f"two objects of {type(left).__name__} are less than each other")
-        for value, other in ((right, left), (left, right)):
-            link = link_of(value)
-            if link is not None and link.constructed is not None:
-                self._unnumbered += 1
-                decoys = [decoy for _ in range(_MAX_ROUNDS) for decoy in self._decoys(link.constructed)]
-                self._unnumbered -= 1
-                if decoys and all(self._holds("le", item, other) and self._holds("ge", item, other) for item in decoys):
-                    raise self._break(f"objects of {type(left).__name__} are in order with whatever they are compared")
-                break
+        if self._probe and (reversed_too or operation in ("lt", "gt")):
+            self._probe_order(operation, left, right)
         return result
 
-    def _made_like(self, value: Any) -> Any:
-        """Return a new object of the same class and arguments if the test made it by calling its class."""
-        link = link_of(value)
-        if link is None or link.constructed is None:
-            return value
-        cls, args, kwargs = link.constructed
-        self._unnumbered += 1
-        try:
-            made = self.ask("call", cls, args, kwargs)
-        except Exception:
-            return value
-        finally:
-            self._unnumbered -= 1
-        return made if type(made) is type(value) else value
+    def _probe_order(self, operation: str, left: Any, right: Any) -> None:
+        """Record whether an order holds for whatever the objects are made of.
+
+        The left object comes before the right one: so it does not come after it if it is made again, later.
+        """
+        links = [link for link in (link_of(left), link_of(right)) if link.constructed is not None]
+        if not links:
+            return
+        made = links[0].constructed
+        if operation in ("lt", "gt") and links[0] is link_of(left):
+            again = self._made(made, [*made.args, *made.kwargs.values()])
+            if again is not None and link_of(again).received == 1:
+                self.probed_orders.append(self._holds(operation, right, again))
+                return
+        other = right if links[0] is link_of(left) else left
+        decoys = [decoy for _ in range(_MAX_ROUNDS) for decoy in self._decoys(made)]
+        if operation in ("lt", "gt"):
+            self.probed_orders.append(all(self._holds(operation, other, item) for item in decoys))
+        elif decoys:
+            both = ("le", "ge")
+            self.probed_orders.append(all(self._holds(name, item, other) for item in decoys for name in both))
 
     def _holds(self, operation: str, left: Any, right: Any) -> bool:
         self._unnumbered += 1
@@ -560,265 +591,9 @@ class GuardedPeer(Peer):
                 raise ForbiddenType(f"the test gives the program a {base.__name__} of {module}")
 
 
-class ClassAttribute(NamedTuple):
-    """An attribute of a class of the test that the program sets."""
-
-    cls: type
-    name: str
-
-
-class GivenData:
-    """What a request gives the program: the containers and objects of the test that its arguments lead to.
-
-    Args:
-        operands: The operands of the call.
-        served: Knows which objects are the test's.
-    """
-
-    def __init__(self, operands: tuple[Any, ...], served: ObjectServer) -> None:
-        self._operands = operands[1:]
-        self._served = served
-        # The program may relink objects, so what they lead to is found before. Containers are found when it is needed.
-        self._objects = self._reached(self._operands) if self._has_objects() else None
-
-    def _has_objects(self) -> bool:
-        args, kwargs = self._operands
-        return any(self._served.is_own(value) and not is_container(value) for value in [*args, *kwargs.values()])
-
-    def _reached(self, value: Any) -> dict[int, Any]:
-        found: dict[int, Any] = {}
-        waiting = [value]
-        while waiting and len(found) < _MAX_REACHED:
-            item = waiting.pop()
-            if id(item) in found or not (is_container(item) or type(item) is tuple or self._served.is_own(item)):
-                continue
-            found[id(item)] = item
-            if isinstance(item, dict):
-                waiting += item.values()
-            elif isinstance(item, list | tuple | set | deque):
-                waiting += item
-            if isinstance(item, memoryview):
-                waiting.append(item.obj)
-            elif not is_container(item):
-                waiting += attributes_of(item).values()
-        return found
-
-    def kind_of_change(self, changed: list[tuple[Any, Any]], touched: list[Any], result: Any) -> str:
-        """Return how a call changed data, as in :attr:`GuardedPeer.changing_calls`.
-
-        A function that works in place changes its arguments while it runs, and returns nothing or one of them. One that
-        leaves nothing of them, by emptying a list or making all its elements equal, may want to make a test easy.
-        """
-        reached = self._objects if self._objects is not None else self._reached(self._operands)
-        if any(id(item) not in reached for item in [*(obj for obj, _ in changed), *touched]):
-            return "delayed"
-        if result is not None and (id(result) not in reached or type(result) is tuple):
-            number = type(result) in (int, float) and not touched
-            return "rearranged" if number and all(_rearranged(obj, before) for obj, before in changed) else "direct"
-        # What a function returns is shorter only if it is a result rather than its argument.
-        if any(_degenerate(obj, before) for obj, before in changed):
-            return "levelled"
-        if any(obj is result and _shrunk(obj, before) for obj, before in changed):
-            return "direct"
-        if self._objects is not None:
-            left = self._reached(self._operands if result is None else result)
-            if self._count_objects(left) < self._count_objects(reached):
-                return "direct"
-        return "in_place"
-
-    def _count_objects(self, found: dict[int, Any]) -> int:
-        return sum(type(item).__module__ == self._served.test_module for item in found.values())
-
-
-def _restored(obj: Any, before: Any) -> bool:
-    """Return whether a container has the plain elements that it had in a snapshot of it."""
-    now = snapshot_of(obj)
-    return before is not None and is_simple(now) and is_simple(before) and repr(now) == repr(before)
-
-
-def _shrunk(obj: Any, before: Any) -> bool:
-    """Return whether a container has fewer elements than in a snapshot of it."""
-    if isinstance(obj, dict):
-        return len(obj) < len(before[0])
-    return isinstance(obj, list | deque | set) and len(obj) < len(before)
-
-
-def _rearranged(obj: Any, before: Any) -> bool:
-    """Return whether a list has the elements that it had in a snapshot of it, at least two, in another order."""
-    if not isinstance(obj, list) or not is_simple(obj, 1) or len(obj) != len(before) or len(obj) < 2:
-        return False
-    return sorted(map(repr, obj)) == sorted(map(repr, before))
-
-
-def _degenerate(obj: Any, before: Any) -> bool:
-    """Return whether a container was emptied, or all its elements were made equal."""
-    if isinstance(obj, dict):
-        old, new = list(before[1]), list(obj.values())
-    elif isinstance(obj, list | deque):
-        old, new = list(before), list(obj)
-    elif hasattr(obj, "dtype") and not obj.dtype.hasobject:
-        return _constant(obj.tobytes(), obj.itemsize) and not _constant(before[1], obj.itemsize)
-    else:
-        return not isinstance(obj, bytearray) and hasattr(obj, "__len__") and bool(len(before)) and not len(obj)
-    if not old or not is_simple(old) or not is_simple(new):
-        return bool(old) and not new
-    return not new or (len(new) > 1 and all(item == new[0] for item in new) and any(item != old[0] for item in old))
-
-
-def _constant(data: bytes, size: int) -> bool:
-    return data == data[:size] * (len(data) // size)
-
-
-def _content(objects: list[Any]) -> str:
-    """Return a text that is equal for equal contents; empty if there is too little or it cannot be told."""
-    import hashlib  # takes as long as all the rest of a short run
-
-    texts = [
-        hashlib.sha256(obj.tobytes()).hexdigest() if hasattr(obj, "tobytes") else repr(obj)[:100_000]
-        for obj in objects
-        if hasattr(obj, "tobytes") or is_simple(obj)
-    ]
-    if len(texts) < len(objects) or not any(len(obj) > 1 for obj in objects):
-        return ""
-    return hashlib.sha256("\n".join(texts).encode("utf-8", "replace")).hexdigest()
-
-
-class ObjectServer:
-    """The handler of the program's requests to objects that the test gave it: callbacks, helpers, files, mocks.
-
-    Args:
-        test_module: Name of the test's module. Attributes of objects of its classes may be set.
-    """
-
-    def __init__(self, test_module: str) -> None:
-        self.test_module = test_module
-        self.changed: list[Any] = []
-        """Objects of the test that the program may have changed."""
-        self.decorated: frozenset[str] = frozenset()
-        """Names of the test's classes to which it applies decorators. The program may define methods of them."""
-        self.data_classes: Callable[[str], type | None] = lambda name: None
-        """Returns a class of the test that only holds data, for programs that do not define it."""
-        self._operations = Operations()
-        self.peer: GuardedPeer | None = None
-
-    def __call__(self, operation: str, operands: list[Any]) -> Any:
-        if operation.startswith("builtin ") and operation[8:] in patched_builtins():
-            return getattr(builtins, operation[8:])(*operands[0], **operands[1])
-        if operation == "test class" and operands and type(operands[0]) is str:
-            return self.data_classes(operands[0])
-        if operation in ("poll", "cancel"):
-            return self._operations.do(operation, operands)
-        if self.peer is None or not operands or not self.peer.is_exported(operands[0]):
-            raise TypeError(f"{operation} of something the test did not give")
-        target = operands[0]
-        if operation in ("getattr", "setattr", "delattr"):
-            name = operands[1] if len(operands) > 1 else None
-            if type(name) is not str:
-                raise TypeError("an attribute's name must be text")
-            if operation == "setattr" and self._is_decorated(target):
-                return self._define(target, name, operands[2])
-            self._check_name(target, name)
-            if operation != "getattr":
-                self._check_settable(target, name)
-                if self.is_own_class(target):
-                    self.changed.append(ClassAttribute(target, name))
-                    if self.peer.detached:
-                        return None
-        owner = getattr(target, "__self__", target)
-        if operation in _CHANGING and self.is_own(owner):
-            self.changed.append(owner)
-        return self._operations.do(operation, operands)
-
-    def is_own(self, value: Any) -> bool:
-        """Return whether the test may later check what the program did to this value."""
-        kind = type(value)
-        return kind.__module__ == self.test_module or issubclass(kind, list | dict | set | bytearray) or is_data(value)
-
-    def is_own_class(self, value: Any) -> bool:
-        return isinstance(value, type) and value.__module__ == self.test_module
-
-    def _is_decorated(self, target: Any) -> bool:
-        return isinstance(target, type) and target.__module__ == self.test_module and target.__name__ in self.decorated
-
-    def _define(self, cls: type, name: str, value: Any) -> None:
-        """Set an attribute of a class that the test gives to a decorator of the program."""
-        if name.startswith("__") and name.endswith("__") and name not in NAMES:
-            raise AttributeError(f"type object {cls.__name__!r} attribute {name[:100]!r} is read-only")
-        setattr(cls, name, _DefinedEquality(value, self) if name == "__eq__" and isinstance(value, Remote) else value)
-
-    def check_equality(self, answers: Callable[[Any], Any], other: Any) -> Any:
-        """Return what such a method answers; breaks off if it is the same for objects with other content.
-
-        An attribute counts or does not: some of its values may not be equal to the true one and others not.
-        """
-        others: list[tuple[str, Any]] = [("", other)]
-        for name, item in vars(other).items() if type(other).__module__ == self.test_module else ():
-            for _ in range(_OTHER_VALUES if is_alterable(item) else 0):
-                others.append((name, copy.copy(other)))
-                vars(others[-1][1])[name] = different_value(item, self.peer.vocabulary if self.peer else tuple)
-        _random.shuffle(others)
-        found: dict[str, list[Any]] = {}
-        for name, item in others:
-            found.setdefault(name, []).append(answers(item))
-        (answer,) = found.pop("")
-        if answer and found and self.peer is not None:
-            alike = [len({bool(item) for item in items}) == 1 for items in found.values()]
-            if not all(alike) or all(map(all, found.values())):
-                raise self.peer.equals_everything(other)
-        return answer
-
-    def _check_name(self, target: Any, name: str) -> None:
-        private = name.startswith("__") and name.endswith("__") and name not in _READABLE
-        if name == "__dict__" and type(target).__module__ == self.test_module and not isinstance(target, type):
-            return
-        if private or name in _FRAMES:
-            raise AttributeError(f"{type(target).__name__!r} object has no attribute {name[:100]!r}")
-        if _is_mock(target) and (name in _OF_MOCKS or name.startswith(("assert_", "_mock"))):
-            raise AttributeError(f"a mock's {name[:100]!r} is the test's")
-
-    def _check_settable(self, target: Any, name: str) -> None:
-        kind = type(target)
-        own_class = self.is_own_class(target) and not name.startswith("__")
-        if own_class and (name not in dir(target) or name in plain_attributes(target)):
-            return  # data; what the class does stays the test's
-        own = kind.__module__ == self.test_module or is_data(target)
-        if name.startswith("__") or isinstance(target, type) or not own:
-            raise AttributeError(f"{kind.__name__!r} object attribute {name[:100]!r} is read-only")
-
-
-class _DefinedEquality:
-    """The ``__eq__`` that a decorator of the program gives a class of the test."""
-
-    def __init__(self, function: Any, served: ObjectServer) -> None:
-        self._function, self._served = function, served
-
-    def __get__(self, obj: Any, owner: type | None = None) -> Any:
-        return (
-            self
-            if obj is None
-            else lambda other: self._served.check_equality(lambda item: self._function(obj, item), other)
-        )
-
-    def __call__(self, obj: Any, other: Any) -> Any:
-        return self.__get__(obj)(other)
-
-
-_random = LazyRandom()
-
-
 def seed(value: int) -> None:
     """Ask the same questions again in another run."""
     _random.seed(value)
-
-
-_BUILTINS = {name: getattr(builtins, name) for name in ("input", "open", "print")}
-_STDIN = sys.stdin
-
-
-def patched_builtins() -> list[str]:
-    """Return the builtins that the test has replaced, by a mock or by a file in place of standard input."""
-    names = [name for name, function in _BUILTINS.items() if getattr(builtins, name) is not function]
-    return names if sys.stdin is _STDIN or "input" in names else [*names, "input"]
 
 
 def _links(value: Any, depth: int = 3) -> Iterator[Link]:
@@ -831,16 +606,18 @@ def _links(value: Any, depth: int = 3) -> Iterator[Link]:
             yield from _links(item, depth - 1)
 
 
+def _same_arguments(left: Any, right: Any) -> bool:
+    """Return whether two objects were created from the same plain arguments."""
+    made = [link.constructed for link in (link_of(left), link_of(right)) if link is not None and link.constructed]
+    return len(made) == 2 and all(map(is_simple, made[0][1:])) and made[0] == made[1]
+
+
 def _letters() -> list[str]:
     return [chr(_random.randrange(97, 123)) for _ in range(8)]
 
 
 def _methods(value: Any) -> list[str]:
     return type(value)._rllm_facts["methods"] if isinstance(type(value), RemoteType) else []
-
-
-def _is_mock(value: Any) -> bool:
-    return any(base.__module__ == "unittest.mock" for base in type(value).__mro__)
 
 
 def _copied(value: Any) -> Any:

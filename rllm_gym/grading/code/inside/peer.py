@@ -25,6 +25,8 @@ from .proxies import Link, Remote, RemoteType, Unsupported, link_of
 from .shared_containers import SharedContainers
 
 MAX_EXPORTS = 1_000_000
+_MAX_ERRORS = 16
+"""How many builtin exceptions are known again: they hold frames, and there is no weak reference to one."""
 _FEW_BYTES = 1 << 20
 
 _PAUSE_S = 0.001
@@ -88,6 +90,9 @@ class Peer:
         self._export_numbers: dict[int, int] = {}
         self._classes: dict[int, RemoteType] = {}
         self._next_export = 1
+        self._errors: dict[int, BaseException] = {}
+        """The last builtin exceptions by number: this side's own ones have positive numbers."""
+        self._num_errors = 0
         self._proxies: weakref.WeakValueDictionary[int, Any] = weakref.WeakValueDictionary()
         self.kept: dict[int, Any] | None = None
         """Stand-ins that live as long as their objects, for a program with weak references; ``None``: those in use."""
@@ -107,6 +112,8 @@ class Peer:
         """Features that the test needs and this grader does not support."""
         self.ungradable = ""
         """Why the test cannot be run across two processes, whatever the program. No program can cause it."""
+        self.stops: list[int] = []
+        """Has an item while the code of this side expects ``StopIteration`` of what it calls."""
         self._bytes_received = 0
         self.attach: Callable[[], dict[str, Any]] = dict
         """Provides additional content of a message: printed text, warnings."""
@@ -292,7 +299,7 @@ class Peer:
             return value
         if kind != "error" or not isinstance(value, BaseException):
             raise self._break("invalid error value")
-        if isinstance(value, _ENDS_OF_ITERATION) and operation not in _ITERATING:
+        if isinstance(value, _ENDS_OF_ITERATION) and operation not in _ITERATING and not self.stops:
             # Within map() or zip() the original exception would end the iteration, and skip the remaining cases.
             raise RuntimeError(f"{type(value).__name__} was raised by {operation}") from None
         raise value from value.__cause__
@@ -408,12 +415,25 @@ class Peer:
         trace = getattr(error, "_rllm_trace", "")
         trace = trace if type(trace) is str else ""
         if _BUILTIN_ERRORS.get(type(error).__name__) is type(error):
-            return ["err", type(error).__name__, arguments, cause, _text(trace)]
+            return ["err", type(error).__name__, arguments, cause, _text(trace), self._error_number(error)]
         kind = self._codec.encode(type(error))
         if kind[0] == "g":
             state = {name: value for name, value in vars(error).items() if name != "_rllm_trace" and is_simple(value)}
             return ["ge", kind, arguments, cause, _text(trace), self._codec.encode(tuple(state.items()))]
         return ["xe", self._export(error), kind, arguments, cause, _text(trace)]
+
+    def _error_number(self, error: BaseException) -> int:
+        for number, known in self._errors.items():
+            if known is error:
+                return number
+        self._num_errors += 1
+        self._know_error(self._num_errors, error)
+        return self._num_errors
+
+    def _know_error(self, number: int, error: BaseException) -> None:
+        self._errors[number] = error
+        if len(self._errors) > _MAX_ERRORS:
+            del self._errors[next(iter(self._errors))]
 
     def object_from_tree(self, tree: list[Any]) -> Any:
         tag, *rest = tree
@@ -425,7 +445,7 @@ class Peer:
             return self._proxy(*rest)
         if tag == "nt" and len(rest) == 2:
             return self._named_tuple(*rest)
-        if tag == "err" and len(rest) == 4:
+        if tag == "err" and len(rest) == 5:
             return self._builtin_error(*rest)
         if tag == "ge" and len(rest) == 5:
             return self._library_error(*rest)
@@ -493,13 +513,20 @@ class Peer:
             raise MalformedMessage("a named tuple of the wrong length")
         return tuple.__new__(kind, items)
 
-    def _builtin_error(self, name: Any, arguments: Any, cause: Any, trace: Any) -> Any:
+    def _builtin_error(self, name: Any, arguments: Any, cause: Any, trace: Any, number: Any) -> Any:
         kind = _BUILTIN_ERRORS.get(expect(name, str))
         if kind is None:
             raise MalformedMessage("unknown name of an exception")
         if self.guarded and issubclass(kind, _NEVER_CROSS):
             kind = RuntimeError
-        return self._completed(_new_exception(kind, self._codec.decode_nested(arguments)), cause, trace)
+        values = self._codec.decode_nested(arguments)
+        number = -expect(number, int)  # what is the other side's own there is not so here
+        held = self._errors.get(number)
+        if type(held) is kind and number:
+            return held
+        error = _new_exception(kind, values)
+        self._know_error(number, error)
+        return self._completed(error, cause, trace)
 
     def _library_error(self, cls: Any, arguments: Any, cause: Any, trace: Any, state: Any) -> Any:
         kind = self._codec.decode(cls)

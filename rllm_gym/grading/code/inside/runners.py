@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import itertools
 import os
 import re
 import sys
@@ -75,6 +76,11 @@ class Runner:
         self._text = text
         self.refresh: Callable[[], None] = lambda: None
         """Reads the numbers and texts that are globals of the program."""
+        self._ended: set[int] = set()
+        self._ran: set[int] = set()
+        self.stops: list[int] = []
+        """Has an item while the test expects ``StopIteration`` of the program itself."""
+        module.__dict__.update(_rllm_left=_left, _rllm_ended=self._ended, _rllm_ran=self._ran, _rllm_stops=self.stops)
 
     def run(self, candidate: Any, entry: Mapping[str, Any]) -> None:
         """Run all tests and report each.
@@ -85,6 +91,8 @@ class Runner:
         """
         try:
             self._run(candidate, entry)
+            if self._ended - self._ran:
+                self._report.outcome("loops", "a loop with assertions had nothing to go through")
         except StopTesting:
             return
 
@@ -92,10 +100,24 @@ class Runner:
         raise NotImplementedError
 
     def _execute(self, tree: ast.Module) -> None:
+        tree = self.checked(tree)
         if self._report.show:
             tree = _ErrorReporting().visit(tree)
             self._module.__dict__["_rllm_equal"] = _assert_equal
         exec(compile(tree, "test.py", "exec", dont_inherit=True), self._module.__dict__)  # noqa: S102 - this is the sandbox
+
+    def checked(self, tree: ast.Module) -> ast.Module:
+        """Let a test fail where the program keeps it from making its assertions."""
+        _ReachChecker().visit(tree)
+        return ast.fix_missing_locations(tree)
+
+
+def _left(reached: bool, *managers: Any) -> None:
+    """Fail if a ``with`` block of the program was left before its last assertion held."""
+    if not reached and any(isinstance(item, Remote) or type(item).__name__.endswith("ExitStack") for item in managers):
+        raise AssertionError(
+            "the program suppressed an exception in a with block before the assertions in it were made"
+        )
 
 
 class _StatementTransformer(ast.NodeTransformer):
@@ -110,6 +132,86 @@ class _StatementTransformer(ast.NodeTransformer):
             if statements:
                 setattr(node, name, statements)
         return node
+
+
+class _ReachChecker(_StatementTransformer):
+    """Checks after each ``with`` block that its last assertion was passed, and records which loops ran.
+
+    A program could suppress exceptions in its context manager, and return nothing to a test that compares what it
+    returns item by item.
+    """
+
+    _numbers = itertools.count()
+    _SUPPRESSING = frozenset({"raises", "suppress", "warns", "deprecated_call", "subTest"})
+
+    def visit_With(self, node: ast.With | ast.AsyncWith) -> Any:
+        self.generic_visit(node)
+        if any(_names_stop(item.context_expr) for item in node.items):
+            node.body = self._expecting_stop(node.body)
+            return node
+        last = max((at for at, item in enumerate(node.body) if _asserts(item)), default=None)
+        called = [_called(item.context_expr) for item in node.items]
+        if last is None or any(name in self._SUPPRESSING or name.startswith("assert") for name in called):
+            return node
+        reached = f"_rllm_reached_{node.lineno}_{node.col_offset}"
+        managers = [f"{reached}_{at}" for at in range(len(node.items))]
+        for name, item in zip(managers, node.items):
+            item.context_expr = ast.NamedExpr(ast.Name(name, ast.Store()), item.context_expr)
+        node.body.insert(last + 1, _assignment(reached, True))
+        names: list[ast.expr] = [ast.Name(name, ast.Load()) for name in (reached, *managers)]
+        check = ast.Expr(ast.Call(ast.Name("_rllm_left", ast.Load()), names, []))
+        return [ast.copy_location(item, node) for item in (_assignment(reached, False), node, check)]
+
+    visit_AsyncWith = visit_With
+
+    def visit_For(self, node: ast.For | ast.AsyncFor) -> Any:
+        self.generic_visit(node)
+        if not any(map(_asserts, node.body)):
+            return node
+        number = ast.Constant(next(self._numbers))
+        ended, ran = (
+            ast.copy_location(
+                ast.Expr(ast.Call(ast.Attribute(ast.Name(name, ast.Load()), "add", ast.Load()), [number], [])), node
+            )
+            for name in ("_rllm_ended", "_rllm_ran")
+        )
+        node.body.insert(0, ran)
+        return [node, ended]
+
+    visit_AsyncFor = visit_For
+
+    def visit_Try(self, node: ast.Try) -> Any:
+        self.generic_visit(node)
+        if any(handler.type is not None and _names_stop(handler.type) for handler in node.handlers):
+            node.body = self._expecting_stop(node.body)
+        return node
+
+    def _expecting_stop(self, body: list[ast.stmt]) -> list[ast.stmt]:
+        """Let the exception through in a block in which nothing but the program can raise it."""
+        called = [_called(item) for statement in body for item in nodes(statement) if isinstance(item, ast.Call)]
+        if any(map(_asserts, body)) or {"next", "__next__", "send"} & set(called):
+            return body
+        enter, leave = (ast.parse(f"_rllm_stops.{change}").body for change in ("append(1)", "pop()"))
+        return [ast.copy_location(item, body[0]) for item in (*enter, ast.Try(body, [], [], leave))]
+
+
+def _assignment(name: str, value: bool) -> ast.stmt:
+    return ast.Assign([ast.Name(name, ast.Store())], ast.Constant(value))
+
+
+def _names_stop(node: ast.expr) -> bool:
+    return any(isinstance(item, ast.Name) and item.id == "StopIteration" for item in nodes(node))
+
+
+def _asserts(statement: ast.stmt) -> bool:
+    """Return whether a statement makes an assertion that may hold."""
+    return any(
+        (isinstance(item, ast.Assert) and not (isinstance(item.test, ast.Constant) and not item.test.value))
+        or (
+            isinstance(item, ast.Expr) and isinstance(item.value, ast.Call) and _called(item.value).startswith("assert")
+        )
+        for item in nodes(statement)
+    )
 
 
 class _ErrorReporting(_StatementTransformer):
@@ -350,6 +452,11 @@ class PytestRunner(Runner):
         sys.dont_write_bytecode = True
         import pytest
 
+        if any(
+            isinstance(node, ast.With | ast.AsyncWith | ast.For | ast.AsyncFor | ast.Try) for node in nodes(self._tree)
+        ):
+            self._text = ast.unparse(self.checked(self._tree))
+            self._tree = ast.parse(self._text)
         name = self._module.__name__
         del sys.modules[name]
         path = os.path.join(os.getcwd(), f"{name}.py")

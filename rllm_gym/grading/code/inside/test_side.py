@@ -24,7 +24,8 @@ from . import argument_mutation, guard
 from .channel import FrameChannel
 from .files import Files
 from .free_names import FreeNames, module_named, own_value
-from .guard import GuardedPeer, ObjectServer, patched_builtins
+from .guard import GuardedPeer
+from .object_server import ObjectServer, patched_builtins
 from .patches import Patches
 from .peer import ConversationError
 from .proxies import NAMES, Remote, RemoteType, refresh
@@ -117,7 +118,12 @@ class TestSide:
         self._wire = wire
         served = ObjectServer(MODULE)
         self.peer = GuardedPeer(
-            wire, served, detached=config["detached"], mutation=config["mutation"], alter=config["alter"]
+            wire,
+            served,
+            detached=config["detached"],
+            mutation=config["mutation"],
+            alter=config["alter"],
+            probe=config["probe"],
         )
         served.peer = self.peer
         self.peer.reports_unused = config["weak"]
@@ -154,7 +160,10 @@ class TestSide:
                     "mutation_changed_inputs": self.peer.mutation_changed_inputs,
                     "believed": self.peer.believed_equalities,
                     "altered_equality": self.peer.altered_equality,
+                    "altered_to_same": self.peer.altered_to_same,
                     "orders": self.peer.orders,
+                    "claims": self.peer.claims,
+                    "probed_orders": self.peer.probed_orders,
                     "unsupported": [item[:300] for item in self.peer.unsupported[:5]],
                     "ungradable": self.peer.ungradable[:300],
                 }
@@ -218,8 +227,9 @@ class TestSide:
         entry = {first: candidate if len(path) == 1 else self.solution_value(first)[1]}
         namespace |= entry
         runner = RUNNERS[self.config["style"]](self.report, module, test, self.config["test"])
+        self.peer.stops = runner.stops
         try:
-            exec(compile(setup, "setup.py", "exec", dont_inherit=True), namespace)  # noqa: S102 - this is the sandbox
+            exec(compile(runner.checked(setup), "setup.py", "exec", dont_inherit=True), namespace)  # noqa: S102 - this is the sandbox
         except Exception as error:
             # The setup may use names that the program defines.
             self._send_error(f"the code that prepares the tests failed: {type(error).__name__}: {error}")
