@@ -23,7 +23,7 @@ from trainers.batching.microbatch import TokenWeighting
 from trainers.batching.token_count import TokenCount
 from trainers.config import OptimizerConfig
 from trainers.config.model import lora_of
-from trainers.learner.optimizers import learning_rate, make_optimizer, set_learning_rate
+from trainers.learner.optimizers import learning_rate, make_optimizer, restore_optimizer, set_learning_rate
 from trainers.model import Policy, TokenOutputs
 from trainers.model.value_head import ValueHead
 from trainers.process_group import SINGLE_PROCESS, ProcessGroup
@@ -358,7 +358,7 @@ class Learner:
         with torch.no_grad():
             for name, parameter in own.items():
                 parameter.copy_(saved[name])
-        self.optimizer.load_state_dict(state["optimizer"])
+        restore_optimizer(self.optimizer, state["optimizer"])
         self._bad_steps = state["bad_steps"]
         self.version = state["version"]
 

@@ -94,24 +94,36 @@ def parameter_groups(
     trained: Sequence[tuple[str, nn.Parameter]] | None = None,
     plus_ratio: float = 1.0,
 ) -> list[dict[str, Any]]:
-    """Group the trained parameters (or the given ones) by weight decay and learning rate, in the order of the model.
+    """Group the trained parameters (or the given ones) by whether they are decayed and whether they are B matrices, in
+    the order of the model. The groups do not depend on the options, so that a run can be resumed with others.
 
     Norms, biases and embeddings (including an output head that shares their weight) are not decayed: pulling them to
     0 does not regularize.
     """
     embeddings = {id(module.weight) for module in model.modules() if isinstance(module, nn.Embedding)}
-    groups: dict[tuple[float, float], list[nn.Parameter]] = {}
+    groups: dict[tuple[bool, bool], list[nn.Parameter]] = {}
     if trained is None:
         trained = [(name, parameter) for name, parameter in model.named_parameters() if parameter.requires_grad]
     for name, parameter in trained:
         plain = parameter.ndim < 2 or id(parameter) in embeddings
-        decay = 0.0 if plain else config.weight_decay
-        scale = plus_ratio if ".lora_B." in name or ".lora_embedding_B." in name else 1.0
-        groups.setdefault((decay, scale), []).append(parameter)
+        up = ".lora_B." in name or ".lora_embedding_B." in name
+        groups.setdefault((plain, up), []).append(parameter)
     return [
-        {"params": parameters, "weight_decay": decay, "lr_scale": scale}
-        for (decay, scale), parameters in groups.items()
+        {
+            "params": parameters,
+            "weight_decay": 0.0 if plain else config.weight_decay,
+            "lr_scale": plus_ratio if up else 1.0,
+        }
+        for (plain, up), parameters in groups.items()
     ]
+
+
+def restore_optimizer(optimizer: torch.optim.Optimizer, state: dict[str, Any]) -> None:
+    """Restore the state of each parameter. The options of the groups remain those the optimizer was created with."""
+    options = [{**group, "params": None} for group in optimizer.param_groups]
+    optimizer.load_state_dict(state)
+    for group, own in zip(optimizer.param_groups, options, strict=True):
+        group.update({**own, "params": group["params"]})
 
 
 def learning_rate(config: OptimizerConfig, step: int, steps: int) -> float:
