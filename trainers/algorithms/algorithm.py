@@ -87,7 +87,8 @@ class AlgorithmRun:
     Attributes:
         value: The options of the value head; ``None`` without one.
         required_signals: What must be computed of the samples before the update, for each sampled token: ``"values"``,
-            the value head's value of the state in which it was sampled, and ``"ref_logp"``, its log-prob under the
+            the value head's value of the state in which it was sampled (and ``"final_values"``, those of the states
+            after truncated episodes), and ``"ref_logp"``, its log-prob under the
             reference model.
         dynamic_sampling: Maximum number of additional rollout rounds per step.
     """
@@ -171,7 +172,8 @@ class AlgorithmRun:
                     f"algorithm {self.algorithm.name!r} needs {name} of the samples, which were not computed"
                 )
         keep_B = self.trainable_mask(samples)
-        batch = AdvantageBatch(samples, keep_B, self._cost(samples, signals), signals.get("values"))
+        values, final_values = signals.get("values"), signals.get("final_values")
+        batch = AdvantageBatch(samples, keep_B, self._cost(samples, signals), values, final_values)
         names = ("adv",) if self.value is None else ("adv", "value", "return", "decision")
         returned = self.algorithm.advantages(batch, self.options)
         return checked_per_token(returned, names, batch, f"algorithm {self.algorithm.name!r}")

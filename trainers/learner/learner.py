@@ -18,7 +18,7 @@ from trainers.algorithms import AlgorithmRun, PerToken, ValueOptions
 from trainers.algorithms.advantages import select
 from trainers.algorithms.losses import VALUE_CLIP, clipped_value_loss, kl_to_reference
 from trainers.array_types import FloatArray
-from trainers.batching import MicroBatch, Row, make_micro_batches, rows_of, split_for_minibatches
+from trainers.batching import MicroBatch, Row, final_rows, make_micro_batches, rows_of, split_for_minibatches
 from trainers.batching.microbatch import TokenWeighting
 from trainers.batching.token_count import TokenCount
 from trainers.config import OptimizerConfig
@@ -185,7 +185,9 @@ class Learner:
 
     @torch.no_grad()
     def signals(self, samples: Sequence[Sample], asked: Collection[str]) -> PerToken:
-        """Compute the signals that an algorithm requests of the samples before the update."""
+        """Compute the signals that an algorithm requests of the samples before the update. With ``values`` there are
+        also ``final_values``, those of the states after truncated episodes, one per agent.
+        """
         if not asked:
             return {}
         self.policy.activate(self.adapter)
@@ -193,6 +195,10 @@ class Learner:
         columns: dict[str, list[FloatArray]] = {
             name: [np.zeros(sample.num_sampled) for sample in samples] for name in asked
         }
+        number = len(rows)
+        if "values" in asked:
+            columns["final_values"] = [np.zeros(len(sample.final_ids)) for sample in samples]
+            rows += final_rows(samples)
         for batch in self._own_micro_batches(rows, "token-mean"):
             batch = batch.to(self.policy.device)
             measured = {"ref_logp": self.policy.reference_logprobs(batch)} if "ref_logp" in asked else {}
@@ -203,10 +209,13 @@ class Learner:
             for name, value_N in measured.items():
                 sorted_N = value_N.double().cpu().numpy()[order]
                 begin = 0
-                for index, number in zip(*np.unique(sequence_N, return_counts=True), strict=True):
-                    row = rows[index]
-                    columns[name][row.sample][row.start : row.start + number] = sorted_N[begin : begin + number]
-                    begin += number
+                for index, count in zip(*np.unique(sequence_N, return_counts=True), strict=True):
+                    row, end = rows[index], begin + count
+                    if index < number:
+                        columns[name][row.sample][row.start : row.start + count] = sorted_N[begin:end]
+                    elif name == "values":
+                        columns["final_values"][row.sample][row.start] = sorted_N[begin]
+                    begin = end
         return {name: self.ranks.all_reduce(values) for name, values in columns.items()}
 
     def update(
