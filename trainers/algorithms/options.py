@@ -57,9 +57,10 @@ class AlgorithmOptions(Options):
     groups_per_step: int = 16
     """Tasks per step."""
     aggregation: Aggregation = "token-mean"
-    """``token-mean`` weights every sampled token of the whole batch equally; ``sequence-mean`` the sequence of every
-    episode; ``constant`` divides each sequence's sum by the maximum number of tokens (``sampling.max_response_tokens``,
-    else ``sampling.max_tokens``). The default is that of the algorithm or, if it has none, of the loss."""
+    """``token-mean`` weights every sampled token of the whole batch equally; ``sequence-mean`` every episode (with
+    roles: every agent's part of it), however many tokens and branches it has; ``constant`` divides each episode's sum
+    by the maximum number of tokens (``sampling.max_response_tokens``, else ``sampling.max_tokens``). The default is
+    that of the algorithm or, if it has none, of the loss."""
     epochs: int = 1
     """Passes over each batch of episodes."""
     minibatches: int = 1

@@ -539,6 +539,6 @@ class _LossNormalizer:
         role_B = torch.tensor([roles.get(row.role, -1) for row in rows])
         weighting = algorithm.options.aggregation
         if weighting == "constant":  # Dr. GRPO: convert the mean over sampled tokens to one over the maximum
-            scale = tokens / (len(rows) * algorithm.max_tokens)
+            scale = tokens / (len({row.sample for row in rows}) * algorithm.max_tokens)
             return cls(tokens, decisions, "token-mean", scale, roles, role_B)
         return cls(tokens, decisions, weighting, 1.0, roles, role_B)
