@@ -62,6 +62,17 @@ class MicroBatch:
     position_BT: Tensor | None = None
     end_BT: Tensor | None = None
 
+    @property
+    def old_logp_N(self) -> Tensor:
+        """The log-prob under the old policy, to which a loss limits the ratio: the trainer's before the update if it
+        was recomputed (``targets["old_logp"]``), else the sampler's.
+        """
+        return self.targets.get("old_logp", self.sampler_logp_N)
+
+    def with_targets(self, **targets: Tensor) -> MicroBatch:
+        """Return the microbatch with further targets."""
+        return replace(self, targets={**self.targets, **targets})
+
     def to(self, device: torch.device) -> MicroBatch:
         """Copy the microbatch to another device."""
         moved: dict[str, Any] = {

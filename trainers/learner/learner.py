@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from trainers.algorithms import AlgorithmRun, PerToken, ValueOptions
+from trainers.algorithms import AlgorithmOptions, AlgorithmRun, PerToken, ValueOptions
 from trainers.algorithms.advantages import select
 from trainers.algorithms.losses import VALUE_CLIP, clipped_value_loss, kl_to_reference
 from trainers.array_types import FloatArray
@@ -35,6 +35,9 @@ _log = logging.getLogger(__name__)
 # Additional optimizer steps of the value head alone on each batch, on the hidden states that the update has computed
 # anyway. They cost almost nothing; with only one step per batch the head lags behind a policy that is learning.
 _EXTRA_VALUE_STEPS = 10
+
+# The fraction of tokens that a loss may limit because of rounding.
+_MAX_CLIPPED_ROUNDING = 0.01
 
 TOKEN_MEANS = ("entropy", "importance_ratio_mean", "clipped_low", "clipped_high", "kl")
 """Fields of :class:`UpdateStats` that are means per trained token; during an update they are sums."""
@@ -173,6 +176,7 @@ class Learner:
             plus_ratio=lora_of(policy.config).plus_ratio,
         )
         self._bad_steps = 0
+        self._bounds_clip_rounding = False
 
     @property
     def parameters(self) -> list[torch.nn.Parameter]:
@@ -225,9 +229,19 @@ class Learner:
         targets: PerToken,
         algorithm: AlgorithmRun,
         entropy_weight: float,
+        *,
+        fresh: bool = False,
     ) -> UpdateStats:
         """Train on the samples that the algorithm trains on: ``epochs`` passes of ``minibatches`` optimizer steps. If
         there are none, only measure.
+
+        Args:
+            step: Step of the run, from 0.
+            samples: The samples.
+            targets: What the algorithm computed of them.
+            algorithm: The algorithm with its loss.
+            entropy_weight: Weight of the entropy bonus.
+            fresh: Whether the current weights sampled them, so that any difference in log-probs is rounding.
 
         Raises:
             TrainingDiverged: Too many consecutive steps were not finite.
@@ -240,14 +254,23 @@ class Learner:
         per_token = select(targets, keep)
         stats, options = UpdateStats(), algorithm.options
         optimizer_steps = 0
+        parts = []
+        for rows in split_for_minibatches(kept, per_token, options.minibatches):
+            shares = _LossNormalizer.of(rows, algorithm)
+            parts.append((shares, self._own_micro_batches(rows, shares.weighting)))
+        recompute = options.old_logprobs == "trainer" or (options.old_logprobs == "auto" and self._bounds_clip_rounding)
+        if recompute and options.epochs * len(parts) > 1:
+            parts = [(shares, [self._with_old_logp(batch) for batch in batches]) for shares, batches in parts]
         for epoch in range(options.epochs):
             self._value_targets.clear()
-            for part, rows in enumerate(split_for_minibatches(kept, per_token, options.minibatches)):
-                shares = _LossNormalizer.of(rows, algorithm)
+            for part, (shares, batches) in enumerate(parts):
                 loss = 0.0
-                for batch in self._own_micro_batches(rows, shares.weighting):
+                for batch in batches:
                     batch = batch.to(self.policy.device)
-                    loss += self._accumulate(step, batch, algorithm, entropy_weight, shares, stats)
+                    loss += self._accumulate(step, batch, algorithm, entropy_weight, shares, stats, recompute)
+                if fresh and not recompute and epoch == part == 0 and self._find_clipped_rounding(stats, options):
+                    self.optimizer.zero_grad(set_to_none=True)
+                    return self.update(step, samples, targets, algorithm, entropy_weight)
                 loss = sum(self.ranks.all_gather(loss))
                 self.ranks.all_reduce_gradients(self.parameters)
                 stats.loss += loss * shares.tokens
@@ -341,6 +364,7 @@ class Learner:
             "optimizer": self.optimizer.state_dict(),
             "value_head": None if self._value_head is None else self._value_head.state_dict(),
             "bad_steps": self._bad_steps,
+            "bounds_clip_rounding": self._bounds_clip_rounding,
             "version": self.version,
         }
 
@@ -369,6 +393,7 @@ class Learner:
                 parameter.copy_(saved[name])
         restore_optimizer(self.optimizer, state["optimizer"])
         self._bad_steps = state["bad_steps"]
+        self._bounds_clip_rounding = state["bounds_clip_rounding"]
         self.version = state["version"]
 
     @property
@@ -396,11 +421,16 @@ class Learner:
         entropy_weight: float,
         shares: _LossNormalizer,
         stats: UpdateStats,
+        recompute: bool,
     ) -> float:
-        """Add the weighted gradient of one microbatch and return its part of the loss."""
+        """Add the weighted gradient of one microbatch and return its part of the loss. With ``recompute``, the old
+        log-probs of a batch without them are the current ones: there is only one optimizer step.
+        """
         kl_weight = algorithm.options.kl
         outputs = self.policy.outputs(batch, entropy_gradient=entropy_weight > 0)
         logp_N, entropy_N = outputs.logp_N, outputs.entropy_N
+        if recompute and "old_logp" not in batch.targets:
+            batch = batch.with_targets(old_logp=logp_N.detach())
         loss_N, clipped_N = algorithm.loss(logp_N, batch)
         gap_N = logp_N.detach() - batch.sampler_logp_N
         sums: dict[str, Tensor] = {}
@@ -449,6 +479,36 @@ class Learner:
             own["tokens"] = int(measured[f"{role}/tokens"])
             stats.roles[role] = stats.roles.get(role, RoleStats()) + RoleStats(**own)
         return measured["loss"]
+
+    @torch.no_grad()
+    def _with_old_logp(self, batch: MicroBatch) -> MicroBatch:
+        return batch.with_targets(old_logp=self.policy.outputs(batch.to(self.policy.device)).logp_N)
+
+    def _find_clipped_rounding(self, stats: UpdateStats, options: AlgorithmOptions) -> bool:
+        """Warn once if the loss limits tokens although the weights have not changed since they were sampled. Return
+        whether the update must be repeated with old log-probs of the trainer.
+
+        Args:
+            stats: Sums over the tokens of the first optimizer step.
+            options: Options of the algorithm.
+        """
+        if self._bounds_clip_rounding:
+            return False
+        sums = self.ranks.all_gather((stats.clipped_low + stats.clipped_high, stats.tokens))
+        fraction = sum(clipped for clipped, _ in sums) / max(1, sum(tokens for _, tokens in sums))
+        if fraction <= _MAX_CLIPPED_ROUNDING:
+            return False
+        self._bounds_clip_rounding = True
+        auto = options.old_logprobs == "auto"
+        if self.ranks.is_main_process:
+            use = "from now on the old log-probs are the trainer's" if auto else "set algorithm.old_logprobs=trainer"
+            _log.warning(
+                "the bounds of the loss (algorithm.loss=%s) limit %.1f %% of the tokens although the weights have not "
+                "changed since they were sampled: the bounds are narrower than the difference between the log-probs of "
+                "sampler and trainer (up to %.2g nats); %s",
+                options.loss, 100 * fraction, stats.logprob_difference_max, use,
+            )  # fmt: skip
+        return auto
 
     def _fit_head(self, step: int, stats: UpdateStats) -> None:
         """Take additional steps of the value head alone, on the states of the passes over the batch."""

@@ -77,6 +77,8 @@ class LearnerSet:
         targets: PerToken,
         algorithm: AlgorithmRun,
         entropy_weights: Mapping[str, float],
+        *,
+        fresh: bool = False,
     ) -> dict[str, UpdateStats]:
         """Train each set of weights on its samples and return the statistics by adapter; see :meth:`Learner.update`.
 
@@ -88,7 +90,8 @@ class LearnerSet:
             chosen = _samples_of(samples, adapter)
             mine = [samples[index] for index in chosen]
             weight = entropy_weights[adapter]
-            updates[adapter] = learner.update(step, mine, select(targets, chosen), algorithm, weight)
+            per_token = select(targets, chosen)
+            updates[adapter] = learner.update(step, mine, per_token, algorithm, weight, fresh=fresh)
         return updates
 
     def state_dict(self) -> dict[str, Any]:
