@@ -80,6 +80,7 @@ def train(
         CheckpointError: There are checkpoints to resume from, but none is complete.
         TrainingDiverged: Loss or gradient were not finite in several consecutive steps.
         NoTrainableEpisodes: Several consecutive steps had no episode to train on.
+        RuntimeError: Another thread of this process is in a run.
     """
     with open_run(config, env, sampler, algorithm, callbacks) as run:
         try:
