@@ -12,13 +12,28 @@ _LASTING = 5
 
 @dataclass(frozen=True, slots=True)
 class _Symptom:
-    """A condition on the metrics, and the warning."""
+    """A condition on the metrics, the warning, and the number of consecutive steps until it is given."""
 
     present: Callable[[Mapping[str, Any], Mapping[str, Any]], bool]
     message: str
+    steps: int = _LASTING
 
 
 _SYMPTOMS: dict[str, _Symptom] = {
+    "truncated": _Symptom(
+        lambda row, first: row.get("completions/truncated_fraction", 0.0) > 0.1,
+        "{completions/truncated_fraction:.0%} of the replies were cut at a token limit, which the environment may "
+        "report as an invalid action: raise sampling.max_tokens (or max_response_tokens or context_length, whichever "
+        "is the limit), or ask for shorter replies in the prompt",
+        steps=1,
+    ),
+    "equal": _Symptom(
+        lambda row, first: row.get("groups/zero_std_fraction", 0.0) >= 1.0 and row.get("advantages/max", 0.0) == 0.0,
+        "nothing was learnt in the last 5 steps: all episodes of each group got the same reward "
+        "({groups/all_success_fraction:.0%} of the groups solved, the others not): use harder tasks if they are "
+        "solved; otherwise easier ones, `rllm-gym sft` first, or a larger algorithm.group_size; and check the "
+        "rewards in the episodes (save_episodes_every)",
+    ),
     "value": _Symptom(
         lambda row, first: row.get("value/explained_variance", 0.0) < -1.0,
         "the value head predicts returns worse than their mean (value/explained_variance "
@@ -80,7 +95,7 @@ class DivergenceWatch:
         warnings = []
         for name, sign in _SYMPTOMS.items():
             self._lasted[name] = self._lasted[name] + 1 if sign.present(row, self._first) else 0
-            if self._lasted[name] >= _LASTING and name not in self._reported:
+            if self._lasted[name] >= sign.steps and name not in self._reported:
                 warnings.append(sign.message.format_map(row))
                 self._reported.add(name)
         return warnings
