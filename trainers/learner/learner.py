@@ -25,6 +25,7 @@ from trainers.config import OptimizerConfig
 from trainers.config.model import lora_of
 from trainers.learner.optimizers import learning_rate, make_optimizer, restore_optimizer, set_learning_rate
 from trainers.model import Policy, TokenOutputs
+from trainers.model.size_defaults import with_learning_rate
 from trainers.model.value_head import ValueHead
 from trainers.process_group import SINGLE_PROCESS, ProcessGroup
 from trainers.samples import Sample
@@ -155,7 +156,7 @@ class Learner:
     ) -> None:
         self.policy = policy
         self.adapter = policy.adapters[0] if adapter is None else adapter
-        self.config = optimizer
+        self.config = optimizer = with_learning_rate(optimizer, policy.model)
         self.steps = steps
         self.value = value
         self.ranks = ranks
@@ -167,7 +168,7 @@ class Learner:
         if value is not None:
             policy.activate(self.adapter)
             self._head = list(policy.add_value_head(detach=value.value_weight == 0).parameters())
-            further = [{"params": self._head, "lr_scale": value.value_lr / optimizer.lr}]
+            further = [{"params": self._head, "lr_scale": value.value_lr / self.peak_lr}]
         self.optimizer = make_optimizer(
             policy.model,
             optimizer,
@@ -182,6 +183,12 @@ class Learner:
     def parameters(self) -> list[torch.nn.Parameter]:
         """All trained parameters: those of the adapter and of its value head."""
         return [parameter for _, parameter in self.policy.parameters_of(self.adapter)] + self._head
+
+    @property
+    def peak_lr(self) -> float:
+        """The peak learning rate."""
+        assert self.config.lr is not None, "with_learning_rate has set it"
+        return self.config.lr
 
     def learning_rate(self, step: int) -> float:
         """Return the learning rate of a step, counted from 0; see :func:`trainers.learner.optimizers.learning_rate`."""
@@ -561,7 +568,7 @@ class Learner:
         if self._bad_steps >= min(self.config.max_bad_steps, self.steps):
             raise TrainingDiverged(
                 f"loss or gradient were not finite in {self._bad_steps} optimizer steps in a row, the last in step "
-                f"{step}; a lower optimizer.lr (now {self.config.lr:g}) usually helps. The last checkpoint is intact"
+                f"{step}; a lower optimizer.lr (now {self.peak_lr:g}) usually helps. The last checkpoint is intact"
             )
         return norm if math.isfinite(norm) else 0.0
 

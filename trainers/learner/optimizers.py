@@ -11,6 +11,7 @@ import torch
 from torch import nn
 
 from trainers.config import ConfigError, OptimizerConfig
+from trainers.model.size_defaults import is_tiny, num_weights, trains_all, with_learning_rate
 
 _log = logging.getLogger(__name__)
 
@@ -18,8 +19,8 @@ _log = logging.getLogger(__name__)
 _BETAS = (0.9, 0.95)
 # The fraction of the peak learning rate at the last step, unless it is constant.
 _FINAL_FRACTION = 0.1
-# Learning rates common for adapters degrade a full model of this size within a few steps; tiny models need them.
-_REAL_SIZE, _FULL_RATE = 50_000_000, 5e-5
+# Learning rates common for adapters degrade a full pretrained model within a few steps; tiny models need them.
+_FULL_RATE = 5e-5
 
 
 def make_optimizer(
@@ -44,6 +45,7 @@ def make_optimizer(
     Raises:
         ConfigError: The optimizer needs a library that is not installed.
     """
+    config = with_learning_rate(config, model)
     groups = parameter_groups(model, config, trained, plus_ratio) + [
         {"weight_decay": 0.0, "lr_scale": 1.0, **group} for group in further
     ]
@@ -135,6 +137,7 @@ def learning_rate(config: OptimizerConfig, step: int, steps: int) -> float:
         "cosine": 0.5 * (1.0 + math.cos(math.pi * progress)),
         "constant": 1.0,
     }[config.schedule]
+    assert config.lr is not None, "the learner has set the default of the model"
     return config.lr * warmup * (_FINAL_FRACTION + (1.0 - _FINAL_FRACTION) * left)
 
 
@@ -146,11 +149,9 @@ def set_learning_rate(optimizer: torch.optim.Optimizer, rate: float) -> None:
 
 def rate_warning(model: nn.Module, config: OptimizerConfig) -> str | None:
     """Return a warning if the learning rate would degrade this model in full fine-tuning."""
-    full = all(parameter.requires_grad for parameter in model.parameters())
-    trained = sum(parameter.numel() for parameter in model.parameters())
-    if not full or trained < _REAL_SIZE or config.lr <= _FULL_RATE:
+    if not trains_all(model) or is_tiny(model) or config.lr is None or config.lr <= _FULL_RATE:
         return None
     return (
-        f"optimizer.lr={config.lr:g} is too high for full fine-tuning of {trained / 1e6:,.0f} M weights; typical are "
-        "1e-6 to 2e-5 (higher rates suit only adapters and tiny models)"
+        f"optimizer.lr={config.lr:g} is too high for full fine-tuning of {num_weights(model) / 1e6:,.0f} M weights; "
+        "typical are 1e-6 to 2e-5 (higher rates suit only adapters and tiny models)"
     )

@@ -1,4 +1,6 @@
-"""Detects signs of divergence in the metrics of a run and warns once about each, with common fixes."""
+"""Detects signs of divergence in the metrics of a run: warns once about each, with common fixes, and stops fine-tuning
+whose loss explodes.
+"""
 
 from __future__ import annotations
 
@@ -6,8 +8,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from trainers.learner import TrainingDiverged
+
 # Metrics of single steps are noisy; a sign must last for this many consecutive steps.
 _LASTING = 5
+# In how many steps of a fine-tuning run an exploding loss stops it, and how many consecutive ones must be high.
+_FIRST_STEPS, _EXPLODED_STEPS = 100, 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +84,36 @@ _SYMPTOMS: dict[str, _Symptom] = {
         "exploring; set entropy.target or entropy.bonus",
     ),
 }
+
+
+class LossWatch:
+    """Stops a fine-tuning run whose loss explodes in its first steps, which a checkpoint cannot repair."""
+
+    def __init__(self) -> None:
+        self._first: float | None = None
+        self._seen = self._high = 0
+
+    def check(self, step: int, loss: float, lr: float) -> None:
+        """Check the loss of a step.
+
+        Args:
+            step: Number of complete steps.
+            loss: The loss before the step's update.
+            lr: The peak learning rate, for the message.
+
+        Raises:
+            TrainingDiverged: The loss was at least twice that of the first step, and at least 1 more, in several
+                consecutive steps.
+        """
+        self._first = loss if self._first is None else self._first
+        self._seen += 1
+        exploded = loss >= self._first + max(1.0, self._first)
+        self._high = self._high + 1 if exploded else 0
+        if self._seen <= _FIRST_STEPS and self._high >= _EXPLODED_STEPS:
+            raise TrainingDiverged(
+                f"the loss grew from {self._first:.3g} to {loss:.3g} within {step} steps: the updates destroy the "
+                f"model. Lower optimizer.lr (now {lr:g}); remove it for the default of the model"
+            )
 
 
 class DivergenceWatch:
