@@ -69,7 +69,7 @@ _SYMPTOMS: dict[str, _Symptom] = {
         lambda row, first: abs(row.get("sampling/logprob_difference/mean", 0.0)) > 0.1,
         "log-probs of trainer and sampler differ by {sampling/logprob_difference/mean:.2f} nats per token before any "
         "update: the sampler has different weights, temperature or precision; check model.dtype, or set "
-        "algorithm.importance_cap",
+        "algorithm.old_logprobs=trainer",
     ),
     "entropy": _Symptom(
         lambda row, first: (
