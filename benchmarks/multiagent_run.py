@@ -120,6 +120,7 @@ def _base_model(folder: Path, family: str, seed: int) -> Path:
     options = {
         "output": str(folder / f"{family}-{seed}-base"),
         "seed": seed,
+        "model": {"tuning": "full"},
         "tiny": {**TINY, "seed": seed},
         "demonstrations": {"file": str(folder / f"{family}-{seed}-demonstrations.jsonl")},
         "optimizer": {"lr": 2e-3},

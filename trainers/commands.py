@@ -59,7 +59,7 @@ Create a tiny model and train it on a weak policy until it reaches a success rat
 
 Train on your own chats, one {"messages": [...]} per line, for two epochs, with 5% held out for validation:
   rllm-gym sft --model.path Qwen/Qwen2.5-0.5B-Instruct --demonstrations.file chats.jsonl --epochs 2 \\
-      --validation.fraction 0.05 --optimizer.lr 1e-5
+      --validation.fraction 0.05
 
 Rejection sampling: train on the two best saved episodes of each task, with the token ids they were sampled with:
   rllm-gym sft --model.path runs/base/model --demonstrations.file runs/rl/episodes/*.jsonl \\

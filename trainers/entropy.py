@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from trainers.config import EntropyConfig
 from trainers.config.entropy import INITIAL_BONUS, MAX_BONUS
 
@@ -24,7 +26,8 @@ class EntropyBonus:
     def __init__(self, config: EntropyConfig, steps: int) -> None:
         self._config = config
         self._steps = steps
-        self.weight = config.bonus or (0.0 if config.target is None else INITIAL_BONUS)
+        self._initial = config.bonus or (0.0 if config.target is None else INITIAL_BONUS)
+        self.weight = self._initial
         self._max_weight = max(self.weight, MAX_BONUS)
 
     def target(self, step: int) -> float | None:
@@ -41,3 +44,11 @@ class EntropyBonus:
         factor = 1.0 + _RATE
         self.weight = self.weight * factor if entropy < target else self.weight / factor
         self.weight = min(max(self.weight, _MIN_WEIGHT), self._max_weight)
+
+    def state_dict(self) -> dict[str, float]:
+        return {"weight": self.weight, "initial": self._initial}
+
+    def load_state_dict(self, state: Mapping[str, float]) -> None:
+        """Restore a controlled weight, unless the options give another initial or a fixed one."""
+        if self._config.target is not None and state["initial"] == self._initial:
+            self.weight = state["weight"]

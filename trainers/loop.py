@@ -2,7 +2,7 @@
 
 The loop does not depend on the algorithm, the environment or file formats. It is on-policy: each batch of episodes
 is sampled with the current weights, and the updates on it use the sampler's own log-probs as the old ones (no
-additional forward pass). By design there is no replay of episodes beyond one step.
+additional forward pass) unless rounding differs too much. By design there is no replay of episodes beyond one step.
 
 :mod:`trainers.run.setup` creates the parts of a run, each from those before it; the loop combines them.
 """
@@ -80,6 +80,7 @@ def train(
         CheckpointError: There are checkpoints to resume from, but none is complete.
         TrainingDiverged: Loss or gradient were not finite in several consecutive steps.
         NoTrainableEpisodes: Several consecutive steps had no episode to train on.
+        RuntimeError: Another thread of this process is in a run.
     """
     with open_run(config, env, sampler, algorithm, callbacks) as run:
         try:
@@ -120,7 +121,8 @@ def _step(run: TrainingRun, step: int) -> None:
 
     with clock("update"):
         targets = targets_by_role(algorithm, samples, learners.signals(samples, algorithm.required_signals))
-        updates = learners.update(step, samples, targets, algorithm, state.entropy_weights)
+        fresh = run.publisher.version_of(min(batch.weight_syncs, default=0)) == learners.version
+        updates = learners.update(step, samples, targets, algorithm, state.entropy_weights, fresh=fresh)
 
     if run.publisher.is_due(step + 1):
         with clock("rollout"):

@@ -11,6 +11,7 @@ import contextlib
 import itertools
 import logging
 import os
+import threading
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import timedelta
 from typing import Any, TypeVar
@@ -142,15 +143,35 @@ def limit_threads(number: int) -> Iterator[None]:
 
 SINGLE_PROCESS = ProcessGroup()
 _opened = itertools.count()
+# Reentrant: a callback of a run may start another one, which ends before the first one goes on.
+_in_run = threading.RLock()
 
 
 @contextlib.contextmanager
 def open_process_group(timeout: float) -> Iterator[ProcessGroup]:
-    """Open the ranks started by torchrun, or only this process.
+    """Open the ranks started by torchrun, or only this process, for one run.
 
     Args:
         timeout: Seconds that a rank waits for the others.
+
+    Raises:
+        RuntimeError: Another thread of this process has a run.
     """
+    if not _in_run.acquire(blocking=False):
+        raise RuntimeError(
+            "another thread of this process is in a run (train, sft or dpo). Runs of one process would share the "
+            "random generators, the number of torch threads and the loading of models, which transformers does not do "
+            "in two threads at once: start this run after that one, or in its own process"
+        )
+    try:
+        with _open_ranks(timeout) as ranks:
+            yield ranks
+    finally:
+        _in_run.release()
+
+
+@contextlib.contextmanager
+def _open_ranks(timeout: float) -> Iterator[ProcessGroup]:
     size = int(os.environ.get("WORLD_SIZE", "1"))
     if size == 1 or distributed.is_initialized():
         yield (

@@ -24,6 +24,7 @@ class Sample:
         greedy: Sampled at temperature 0: a baseline, never trained on.
         terminated: Whether the task itself ended, solved or not. Otherwise a limit truncated the episode, and its
             last state still has a value.
+        final_ids: For each agent the prompt of its next reply, if the episode was truncated; empty if there is none.
         overlong: Whether a token or time limit truncated it.
         turn_rewards: For each agent the reward of each of its steps, including shaping; each list sums to
             ``reward``. By default, the rewards of the sequences' tokens are used, and the last turn gets the rest of
@@ -44,12 +45,15 @@ class Sample:
     trajectory_S: tuple[int, ...] = ()
     role: str = ""
     adapter: str = ""
+    final_ids: tuple[tuple[int, ...], ...] = ()
 
     def __post_init__(self) -> None:
         if not self.trajectory_S:
             object.__setattr__(self, "trajectory_S", (0,) * len(self.sequences))
         if not self.turn_rewards:
             object.__setattr__(self, "turn_rewards", (_rewards_by_turn(self.sequences, self.reward),))
+        if not self.final_ids:
+            object.__setattr__(self, "final_ids", ((),) * len(self.turn_rewards))
 
     @property
     def task_group(self) -> str:
@@ -94,7 +98,6 @@ def samples_of(
     ]
 
 
-_TERMINATED = (StopReason.SUCCESS, StopReason.FAILURE, StopReason.INVALID_ACTION)
 _OVERLONG = (StopReason.MAX_TOKENS, StopReason.CONTEXT_LENGTH, StopReason.TIMEOUT)
 
 
@@ -113,7 +116,7 @@ def _sample(episode: Episode, trajectories: Sequence[Trajectory], reward: float,
         reward,
         sequences,
         episode.greedy,
-        terminated=episode.stop_reason in _TERMINATED,
+        terminated=not episode.stop_reason.truncated,
         # In a single-turn environment, a truncated reply ends the episode with an ordinary stop reason.
         overlong=episode.stop_reason in _OVERLONG or any(_cut(trajectory.steps) for trajectory in trajectories),
         turn_rewards=tuple(
@@ -121,6 +124,7 @@ def _sample(episode: Episode, trajectories: Sequence[Trajectory], reward: float,
             for trajectory in trajectories
         ),
         trajectory_S=tuple(index for index, own in enumerate(branches) for _ in own),
+        final_ids=tuple(trajectory.final_ids for trajectory in trajectories),
     )
 
 

@@ -10,6 +10,7 @@ from typing import Any, Protocol
 import gymnasium
 
 from rllm_gym.agents import BaseAgent, default_agent
+from rllm_gym.core import TextEnv
 from rllm_gym.engine import Workflow
 from rllm_gym.engine.env_creation import is_game, make_env, make_env_with_split
 from trainers.config import ConfigError, EnvConfig
@@ -37,6 +38,7 @@ class TrainEnv:
         train_kwargs: Keyword arguments of the environment for training.
         validation_kwargs: Keyword arguments of the environment for validation.
         workflow: Creates the workflow that runs the episodes; ``None`` for a single agent in the environment.
+        reply_tokens: Default length limit of a reply of a pretrained model, in tokens.
     """
 
     env: str | Callable[..., Any]
@@ -46,6 +48,7 @@ class TrainEnv:
     train_kwargs: Mapping[str, Any] = field(default_factory=dict)
     validation_kwargs: Mapping[str, Any] = field(default_factory=dict)
     workflow: Callable[[], Workflow] | None = None
+    reply_tokens: int = TextEnv.reply_tokens
 
     @property
     def roles(self) -> tuple[str, ...]:
@@ -78,10 +81,10 @@ def open_train_env(config: EnvConfig, env: str | Callable[..., Any] | None = Non
         ConfigError: The id or the agent cannot be found, or the environment has no task set.
     """
     env = config.id if env is None else env
-    train, train_kwargs = _tasks_and_kwargs(env, config.kwargs, "train", config.train_kwargs)
+    train, train_kwargs, reply_tokens = _open_split(env, config.kwargs, "train", config.train_kwargs)
     validation, validation_kwargs = None, dict(config.kwargs)
     if "split" in train_kwargs or config.validation_kwargs:
-        validation, validation_kwargs = _tasks_and_kwargs(env, config.kwargs, "validation", config.validation_kwargs)
+        validation, validation_kwargs, _ = _open_split(env, config.kwargs, "validation", config.validation_kwargs)
     agent = make_agent(config)
     is_workflow = isinstance(agent(), Workflow)
     if not is_workflow and isinstance(env, str) and is_game(env):
@@ -97,6 +100,7 @@ def open_train_env(config: EnvConfig, env: str | Callable[..., Any] | None = Non
         train_kwargs,
         validation_kwargs,
         agent if is_workflow else None,
+        reply_tokens,
     )
 
 
@@ -142,14 +146,17 @@ def sandbox_tier_of(train_env: TrainEnv) -> str:
         env.close()
 
 
-def _tasks_and_kwargs(
+def _open_split(
     source: str | Callable[..., Any], kwargs: Mapping[str, Any], split: str, own: Mapping[str, Any]
-) -> tuple[TaskSequence, dict[str, Any]]:
-    """Return the tasks of the environment for training or validation, and the arguments that it is created with."""
+) -> tuple[TaskSequence, dict[str, Any], int]:
+    """Return the tasks of the environment for training or validation, the arguments that it is created with, and the
+    length of a reply that it asks for.
+    """
     wanted = {**kwargs, **own}
     with _creation_errors(source, wanted):
         env, created_with = make_env_with_split(source, wanted, own.get("split", split))
-    return _tasks_in(env, source), created_with
+    reply_tokens = int(getattr(env.unwrapped, "reply_tokens", TextEnv.reply_tokens))
+    return _tasks_in(env, source), created_with, reply_tokens
 
 
 def _tasks_in(env: Any, source: str | Callable[..., Any]) -> TaskSequence:

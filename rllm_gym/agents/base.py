@@ -59,7 +59,8 @@ class BaseAgent(ABC):
         """Process an observation of the environment.
 
         Args:
-            observation: The text that is new in this turn.
+            observation: The text that is new in this turn. Keep the last one, too: if a limit truncated the episode,
+                :attr:`chat_completions` is the state that PPO predicts the remaining return from.
             reward: Reward of the last action; 0.0 after the reset.
             done: Whether the episode is over, so that no reply follows.
             info: The environment's info.

@@ -59,8 +59,6 @@ class ChatAgent(BaseAgent):
         if steps:
             steps[-1].reward, steps[-1].done, steps[-1].info = reward, done, info
             self._trajectory.reward += reward
-        if done:
-            return
         if not self.keep_thoughts:
             self._messages = [_without_thought(message) for message in self._messages]
         self._observation = observation

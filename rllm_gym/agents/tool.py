@@ -36,5 +36,5 @@ class ToolAgent(ChatAgent):
 
     def update_from_env(self, observation: Any, reward: float, done: bool, info: dict[str, Any], **kwargs: Any) -> None:
         super().update_from_env(observation, reward, done, info, **kwargs)
-        if not done and self._trajectory.steps:
+        if self._trajectory.steps:
             self._messages[-1] = {**self._messages[-1], "role": self.results}

@@ -85,6 +85,8 @@ class TextEnv(SavedState, gymnasium.Env[str, str]):
     """
 
     metadata: ClassVar[dict[str, Any]] = {"render_modes": ["ansi"]}  # type: ignore[misc]
+    reply_tokens: ClassVar[int] = 512
+    """Length of a reply in tokens that is enough for most tasks, with reasoning: a trainer's default limit."""
     _state_key = "env"
 
     def __init__(

@@ -121,6 +121,8 @@ class Trajectory:
         reward: Sum of the rewards of the steps.
         role: The role of the agent, such as ``"solver"``. Rewards are compared within a role.
         trainable: Whether its tokens may be trained on; ``False`` for a frozen opponent.
+        final_ids: Token ids of the prompt of the next reply, in a truncated episode: the state after the last step.
+            Empty if there is no such prompt, for example because it does not fit the context of the model.
     """
 
     name: str = "agent_0"
@@ -129,6 +131,7 @@ class Trajectory:
     reward: float = 0.0
     role: str = "agent"
     trainable: bool = True
+    final_ids: tuple[int, ...] = ()
 
     def branches(self) -> list[TokenSequence]:
         """Return one training sample per branch of the conversation. Every sampled token is in exactly one of them.

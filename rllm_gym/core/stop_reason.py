@@ -36,3 +36,8 @@ class StopReason(StrEnum):
     """The agent's own code raised an exception. The episode is excluded from training and counted."""
     CANCELLED = "cancelled"
     """The run was stopped before the episode ended."""
+
+    @property
+    def truncated(self) -> bool:
+        """Whether a limit ended the episode, so that its last state still has a value."""
+        return self in (StopReason.MAX_TURNS, StopReason.MAX_TOKENS, StopReason.CONTEXT_LENGTH, StopReason.TIMEOUT)

@@ -93,8 +93,8 @@ class AgentSession:
         self.busy = True
         try:
             await self._state.check_running()
-            self._state.token_budget.check(self.name)
             self.observe(text, info)
+            self._state.token_budget.check(self.name)
             return await self._generate(text)
         except Truncated as cut:
             self._pending_observation = cut.stop_reason
@@ -136,10 +136,11 @@ class AgentSession:
         """
         self._last("info").info.update(entries or {}, **more)
 
-    def trajectory(self) -> Trajectory:
-        """Return the steps so far as a trajectory."""
+    def trajectory(self, *, truncated: bool = False) -> Trajectory:
+        """Return the steps so far as a trajectory, of an episode that a limit may have truncated."""
         if self.steps:
             self.steps[-1].done = True
+        final = self.sampler.final_ids(lambda: self.agent.chat_completions, len(self.steps)) if truncated else ()
         return Trajectory(
             name=self.name,
             task=self._state.task_row,
@@ -147,6 +148,7 @@ class AgentSession:
             reward=float(sum(step.reward for step in self.steps)),
             role=self.role,
             trainable=self._trainable,
+            final_ids=final,
         )
 
     # Private methods

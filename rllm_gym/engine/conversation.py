@@ -40,6 +40,11 @@ class Conversation:
         """The ids that the last :meth:`extend` appended; the whole prompt at the start of a branch."""
         return self._prefix.context_ids if self._prefix is not None else ()
 
+    @property
+    def fits(self) -> bool:
+        """Whether a reply to the prompt could have a token."""
+        return self._context_length is None or len(self.ids) < self._context_length
+
     def extend(self, messages: Sequence[Mapping[str, Any]], tools: str | None) -> None:
         """Append the new part of ``messages``. If they rewrite earlier messages, start a new branch."""
         if self._renderer is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import hashlib
 import time
@@ -44,6 +45,8 @@ class ConversationSampler:
     prompt_tokens: int = 0
     sampled_tokens: int = 0
     seconds: dict[str, float] = field(default_factory=lambda: {"sample": 0.0, "render": 0.0})
+    _tools: str | None = None
+    _prompt: tuple[int, tuple[int, ...]] = (-1, ())  # the latest prompt, after the number of replies before it
 
     def request(
         self, messages: Callable[[], Sequence[Mapping[str, Any]]], tools: str | None, turn: int
@@ -58,6 +61,32 @@ class ConversationSampler:
         Raises:
             AgentError: The messages cannot be rendered.
         """
+        self._render(messages, tools, turn)
+        params = self.conversation.limit_params(self.params)
+        if isinstance(params, StopReason):
+            return params
+        self.prompt_tokens += len(self.conversation.context_ids)
+        digest = hashlib.sha256(f"{self.seed}{turn}".encode()).digest()
+        seed = int.from_bytes(digest[:8], "big") >> 1
+        return SamplingRequest(self.conversation.ids, params, seed, self.name, self.messages, self.weights)
+
+    def final_ids(self, messages: Callable[[], Sequence[Mapping[str, Any]]], turn: int) -> tuple[int, ...]:
+        """Return the prompt of the next reply after a truncated episode; empty if there is none, or if it does not fit
+        the context.
+
+        Args:
+            messages: Returns the whole conversation.
+            turn: Number of replies of the episode.
+        """
+        if self._prompt[0] != turn:
+            with contextlib.suppress(AgentError):  # the episode is complete without it
+                self._render(messages, self._tools, turn)
+                if self.messages[-1].get("role") == "assistant":  # the agent did not keep the last observation
+                    return ()
+        at_turn, ids = self._prompt
+        return ids if at_turn == turn else ()
+
+    def _render(self, messages: Callable[[], Sequence[Mapping[str, Any]]], tools: str | None, turn: int) -> None:
         began = time.perf_counter()
         try:
             shown = self.messages = _snapshot(messages(), self.messages)
@@ -68,13 +97,8 @@ class ConversationSampler:
             ) from error
         finally:
             self.seconds["render"] += time.perf_counter() - began
-        params = self.conversation.limit_params(self.params)
-        if isinstance(params, StopReason):
-            return params
-        self.prompt_tokens += len(self.conversation.context_ids)
-        digest = hashlib.sha256(f"{self.seed}{turn}".encode()).digest()
-        seed = int.from_bytes(digest[:8], "big") >> 1
-        return SamplingRequest(self.conversation.ids, params, seed, self.name, shown, self.weights)
+        self._tools = tools
+        self._prompt = turn, self.conversation.ids if self.conversation.fits else ()
 
     async def reply(self, request: SamplingRequest) -> Completion:
         """Request one reply from the sampler.

@@ -167,6 +167,7 @@ def _trajectory_to_json(trajectory: Trajectory) -> dict[str, Any]:
         "trainable": trajectory.trainable,
         "task": to_json(trajectory.task),
         "reward": to_json(float(trajectory.reward)),
+        "final_ids": [int(index) for index in trajectory.final_ids],
         "steps": steps,
     }
 
@@ -198,6 +199,8 @@ def _trajectory_from_json(row: dict[str, Any]) -> Trajectory:
         task=from_json(row["task"]),
         steps=steps,
         reward=from_json(row["reward"]),
+        # Older files have none.
+        final_ids=tuple(row.get("final_ids", ())),
     )
 
 

@@ -125,7 +125,10 @@ class Rollout:
             self.steps[-1].done = True
         reward = float(sum(step.reward for step in self.steps))
         episode.task_id = self.task_id or episode.task_id
-        episode.trajectories = [Trajectory(task=self.task, steps=self.steps, reward=reward)]
+        final: tuple[int, ...] = ()
+        if stop_reason.truncated:
+            final = self.sampler.final_ids(lambda: self.agent.chat_completions, len(self.steps))
+        episode.trajectories = [Trajectory(task=self.task, steps=self.steps, reward=reward, final_ids=final)]
         episode.info = self.info
         episode.seconds |= self.seconds
         if message is None:

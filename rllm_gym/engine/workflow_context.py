@@ -249,7 +249,8 @@ class WorkflowContext:
         if reason is not None:
             check_stop_reason(reason)
         metrics = {str(key): check_finite(f"metrics[{key!r}]", value) for key, value in self.metrics.items()}
-        trajectories = [session.trajectory() for session in sessions]
+        truncated = reason is not None and reason.truncated
+        trajectories = [session.trajectory(truncated=truncated) for session in sessions]
         if reward is None:
             reward = float(sum(trajectory.reward for trajectory in trajectories))
         if success is None:

@@ -66,7 +66,7 @@ def test_each_reward_is_recorded_on_the_step_that_earned_it() -> None:
     agent.update_from_env("over", 1.0, True, {"turn": 2})
     assert [(step.reward, step.done) for step in agent.trajectory.steps] == [(0.25, False), (1.0, True)]
     assert agent.trajectory.reward == 1.25
-    assert agent.chat_completions[-1]["content"] == "a2"  # no reply follows the last observation
+    assert agent.chat_completions[-1] == {"role": "user", "content": "over"}
     assert agent.get_current_state() is agent.trajectory.steps[-1]
 
 

@@ -23,7 +23,7 @@ def test_tool_results_are_placed_where_the_template_expects_them():
         assert [message["role"] for message in agent.chat_completions] == ["system", "user", "assistant", results]
         agent.update_from_model("1")
         agent.update_from_env("The task is done as asked.", 1.0, True, {})
-        assert agent.chat_completions[-1] == {"role": "assistant", "content": "1"}, results
+        assert agent.chat_completions[-1] == {"role": results, "content": "The task is done as asked."}
         agent.reset()
         agent.update_from_env("Another.", 0.0, False, {})
         assert [message["role"] for message in agent.chat_completions] == ["system", "user"], results

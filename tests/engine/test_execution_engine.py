@@ -13,7 +13,7 @@ import pytest
 from environments import BreaksOnce, Clock, Gate, Quiz
 
 from rllm_gym.agents import BaseAgent, ChatAgent
-from rllm_gym.core import StopReason, Task
+from rllm_gym.core import Episode, StopReason, Task
 from rllm_gym.engine import (
     AgentExecutionEngine,
     AgentWorkflowEngine,
@@ -25,6 +25,7 @@ from rllm_gym.engine import (
 )
 from rllm_gym.engine.progress import RunProgress
 from rllm_gym.engine.stats import EngineStats
+from rllm_gym.engine.workflows import MultiTurn
 from rllm_gym.samplers import SamplerError, SamplingParams, SamplingRequest, ScriptedSampler
 from tests.chat.templates import make_tokenizer
 
@@ -303,6 +304,33 @@ def test_max_turns_lowers_the_environments_own_limit_and_never_raises_it() -> No
     (kept,) = engine_of(reply="?", max_turns=50).run_sync([1])
     assert (lowered.num_turns, lowered.stop_reason, lowered.reward) == (2, StopReason.MAX_TURNS, 0.25)
     assert kept.num_turns == 4
+
+
+def test_a_truncated_episode_keeps_the_prompt_after_its_last_step() -> None:
+    """PPO predicts the remaining return from it. There is none after the end of the task, or where it does not fit."""
+    tokenizer = make_tokenizer("qwen2.5")
+
+    def play(reply: str, **limits: int) -> Episode:
+        (episode,) = engine_of(sampler=ScriptedSampler(lambda request: reply, tokenizer), **limits).run_sync([1])
+        return episode
+
+    final = play("?", max_turns=2).trajectories[0]
+    (branch,) = final.branches()
+    assert final.final_ids[: len(branch)] == branch.ids
+    suffix = tokenizer.decode(final.final_ids[len(branch) :])
+    assert suffix.endswith("<|im_start|>assistant\n"), suffix
+    assert "<|im_start|>user\n" in suffix
+    assert not play("1").trajectories[0].final_ids
+    workflow = AgentWorkflowEngine(
+        MultiTurn(), env=Quiz, sampler=ScriptedSampler(lambda request: "?", tokenizer), max_turns=2
+    )
+    (same,) = workflow.run_sync([1])
+    assert same.trajectories[0].final_ids == final.final_ids, "in a workflow, too"
+    fits = len(final.final_ids)
+    for limit, expected in ((fits + 1, final.final_ids), (fits, ())):
+        episode = play("?", max_turns=2, max_context_tokens=limit)
+        assert episode.num_turns == 2
+        assert episode.trajectories[0].final_ids == expected
 
 
 class Counted(ScriptedSampler):

@@ -28,10 +28,11 @@ USUAL = CostModel(token=4e-5, pair=1e-7, call=3e-4, batch=2e-3, block=32)
 VOCABULARY = 40
 
 
-def row(ids: list[int], mask: list[int], **targets: float) -> Row:
+def row(ids: list[int], mask: list[int], sample: int = 0, **targets: float) -> Row:
     sequence = token_sequence(ids, mask, [-0.125 * (i + 1) if m else 0.0 for i, m in enumerate(mask)])
     sampled = sum(mask)
-    return Row(sequence, {name: value + np.arange(sampled, dtype=np.float64) for name, value in targets.items()})
+    per_token = {name: value + np.arange(sampled, dtype=np.float64) for name, value in targets.items()}
+    return Row(sequence, per_token, sample=sample)
 
 
 @st.composite
@@ -50,7 +51,7 @@ def trees(draw: st.DrawFn) -> list[Row]:
     rows = []
     for number, sequence in enumerate(ids):
         mask = [0, *(int(m) for m in rng.random(len(sequence) - 1) < 0.5)]
-        rows.append(row(sequence, mask, adv=10.0 * number))
+        rows.append(row(sequence, mask, sample=number // 2, adv=10.0 * number))
     return rows
 
 
@@ -196,8 +197,10 @@ def test_every_sampled_token_occurs_once_per_sequence(
             assert batch.source_N[mine].tolist() == [path[place - 1] for place in marked]
             assert batch.targets["adv"][mine].tolist() == rows[index].targets["adv"].tolist()
             assert batch.sampler_logp_N[mine].tolist() == [sequence.logprobs[place] for place in marked]
+            of_episode = sum(r.num_sampled for r in rows if r.sample == rows[index].sample)
+            episodes = len({r.sample for r in rows})
             share_of_each = (
-                1 / max(1, sum(sampled)) if aggregation == "token-mean" else 1 / (len(rows) * max(1, len(marked)))
+                1 / max(1, sum(sampled)) if aggregation == "token-mean" else 1 / (episodes * max(1, of_episode))
             )
             assert np.allclose(batch.weight_N[mine], share_of_each if len(marked) else 0)
     again = make_micro_batches(

@@ -19,6 +19,7 @@ from trainers.train_env import open_train_env
 
 SFT = """
 env: {id: "echo_env:test/Echo-v0"}
+model: {tuning: full}
 tiny: {hidden_size: 32, num_heads: 1, num_layers: 1, vocab_size: 300}
 demonstrations: {policy: "test_sft:say_the_letter", policy_kwargs: {noise: 0.5}}
 stop: {metric: sampled_success, at_least: 0.2, every: 5, tasks: 10, sampling: {max_tokens: 3}}

@@ -129,8 +129,9 @@ def test_names_of_other_trainers_get_a_hint() -> None:
         (commands.sft, "--lora_r", "did you mean model.lora.rank?"),
         (commands.sft, "--model.lora.rank", "it is one only with model.tuning=lora or model.tuning=qlora"),
     ):
+        full = ["--model.tuning", "full"] if option == "--model.lora.rank" else []
         with pytest.raises(CommandError, match=re.escape(answer)):
-            command([option, "4"])
+            command([*full, option, "4"])
     with pytest.raises(ConfigError, match=r"epsilon=0.2 is not an option; did you mean algorithm.clip_low or"):
         from_mapping(TrainConfig, {"epsilon": 0.2})
 
@@ -158,6 +159,7 @@ FINE_TUNING: list[tuple[dict[str, Any], str]] = [
     ({"demonstrations": {"file": "a", "policy_kwargs": {"x": 1}}}, "policy_kwargs has no effect"),
     ({"demonstrations": {"file": "a"}, "tiny": {}, "model": {"path": "x"}}, "set only one"),
     ({"demonstrations": {"policy": "a:b"}, "model": {"path": "x"}}, "env.id is missing"),
+    ({"demonstrations": {"file": "a"}, "tiny": {}}, "adapters cannot train a random model; use model.tuning=full"),
 ]
 
 
@@ -280,6 +282,7 @@ def test_sections_are_switched_on_and_off() -> None:
     assert (off.validation, off.checkpoint) == (None, None)
     assert validate(replace(off, env=EnvConfig("x"), model=ModelConfig("x"))) == []
     assert read("--validation.every", "3").validation == ValidationConfig(every=3)
+    assert SftConfig().model == TrainConfig().model == DpoConfig().model, "the commands agree on the default tuning"
     sft = read_command_line(SftConfig, ["--tiny", "--stop.tasks", "9"], program="sft", description="")
     assert (sft.tiny, sft.stop, sft.validation) == (TinyConfig(), StopConfig(tasks=9), None)
     assert from_mapping(SftConfig, to_mapping(sft)) == sft

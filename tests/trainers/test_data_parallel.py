@@ -55,6 +55,7 @@ tiny = TinyConfig(vocab_size=300, hidden_size=32, num_heads=1, num_layers=1)
 base = sft(
     SftConfig(
         str(folder / "sft"), steps=3, tiny=tiny, optimizer=adam, validation=held_out, progress=False,
+        model=ModelConfig(tuning="full"),
         demonstrations=DemonstrationConfig("chats.jsonl"), demonstrations_per_step=5,
     )
 )

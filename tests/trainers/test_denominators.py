@@ -36,19 +36,16 @@ def batch() -> list[Sample]:
     ]
 
 
-def token_losses(policy: Policy, sample: Sample, adv: float) -> list[list[float]]:
-    """Return the clipped loss of each sampled token of each sequence, from a separate forward pass."""
+def token_losses(policy: Policy, sample: Sample, adv: float) -> list[float]:
+    """Return the clipped loss of each sampled token of all sequences, from a separate forward pass."""
     losses = []
     for sequence in sample.sequences:
         with torch.no_grad():
             logp_TV = policy.model(torch.tensor([sequence.ids])).logits[0].log_softmax(-1)
-        of_sequence = []
         for t, sampled in enumerate(sequence.mask):
             if sampled:
                 ratio = np.exp(logp_TV[t - 1, sequence.ids[t]].item() - sequence.logprobs[t])
-                of_sequence.append(-min(ratio * adv, np.clip(ratio, 0.8, 1.28) * adv))
-        if of_sequence:
-            losses.append(of_sequence)
+                losses.append(-min(ratio * adv, np.clip(ratio, 0.8, 1.28) * adv))
     return losses
 
 
@@ -66,16 +63,13 @@ def test_the_loss_is_averaged_only_over_trained_tokens(policy: Policy, aggregati
     kept = [0, 1, 2, 3, 6]
     # The truncated episode is not part of the update; its reward is still part of its group's comparison.
     means = {"g0": 0.5, "g1": (0.5 + 0.25 + 0.0 + 0.9) / 4}
-    by_sequence = [
-        losses
-        for i in kept
-        for losses in token_losses(policy, samples[i], samples[i].reward - means[samples[i].group_id])
-    ]
-    flat = [loss for losses in by_sequence for loss in losses]
+    by_episode = [token_losses(policy, samples[i], samples[i].reward - means[samples[i].group_id]) for i in kept]
+    assert any(len(samples[i].sequences) > 1 for i in kept), "the branches of an episode do not count separately"
+    flat = [loss for losses in by_episode for loss in losses]
     expected = {
         "token-mean": sum(flat) / len(flat),
-        "sequence-mean": float(np.mean([np.mean(losses) for losses in by_sequence])),
-        "constant": sum(flat) / (7 * len(by_sequence)),
+        "sequence-mean": float(np.mean([np.mean(losses) for losses in by_episode])),
+        "constant": sum(flat) / (7 * len(by_episode)),
     }
     assert stats.tokens == len(flat)
     assert stats.loss == pytest.approx(expected[aggregation], rel=1e-4)

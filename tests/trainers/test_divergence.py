@@ -37,6 +37,7 @@ HEALTHY: dict[str, Any] = {
         ({"sampling/logprob_difference/mean": -0.7}, "differ by -0.70 nats"),
         ({"policy/entropy": 3.0}, "grew to 3.00"),
         ({"policy/entropy": 1e-4, "success": 0.2}, "stopped exploring"),
+        ({"groups/zero_std_fraction": 1.0, "groups/all_success_fraction": 0.25}, "25% of the groups solved"),
     ],
 )
 def test_each_lasting_sign_is_reported_once(sign: tuple[dict[str, Any], str]) -> None:
@@ -50,6 +51,21 @@ def test_each_lasting_sign_is_reported_once(sign: tuple[dict[str, Any], str]) ->
     output = [warning for _ in range(20) for warning in watch.check(bad)]
     assert len(output) == 1
     assert named in output[0]
+
+
+def test_replies_cut_at_the_limit_are_reported_at_once() -> None:
+    watch = DivergenceWatch()
+    assert watch.check(HEALTHY | {"completions/truncated_fraction": 0.1}) == []
+    (warning,) = watch.check(HEALTHY | {"completions/truncated_fraction": 0.25})
+    assert "25% of the replies were cut" in warning
+    assert "raise sampling.max_tokens" in warning
+    assert watch.check(HEALTHY | {"completions/truncated_fraction": 0.25}) == []
+
+
+def test_groups_of_one_episode_that_are_compared_with_a_value_head_are_healthy() -> None:
+    watch = DivergenceWatch()
+    row = HEALTHY | {"groups/zero_std_fraction": 1.0, "groups/all_success_fraction": 0.5, "advantages/max": 1.5}
+    assert [warning for _ in range(10) for warning in watch.check(row)] == []
 
 
 def test_healthy_rows_and_rows_without_an_update_give_no_warning() -> None:

@@ -8,6 +8,7 @@ import re
 import subprocess
 import sys
 import threading
+from collections.abc import Mapping
 from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
@@ -24,7 +25,7 @@ from rllm_gym.compat import BaseEnv
 from rllm_gym.core import EnvironmentFault, Episode, Outcome, Step, StopReason, Trajectory, TurnTokens
 from rllm_gym.engine import load_episodes
 from rllm_gym.samplers import ScriptedSampler
-from trainers import AgentTrainer
+from trainers import AgentTrainer, Callback
 from trainers.algorithms import Algorithm, per_episode
 from trainers.config import ConfigError
 from trainers.loop import NoTrainableEpisodes, train
@@ -54,6 +55,33 @@ def test_the_reward_increases(run: Path) -> None:
     rows = read_metrics(run)
     assert rows[0]["validation/reward/mean"] < 0.4
     assert rows[-1]["validation/reward/mean"] > 0.9
+
+
+def test_a_second_run_in_another_thread_is_refused_and_leaves_the_first_unharmed(tmp_path: Path) -> None:
+    """Loading two models at once loses weights in transformers, and the runs would share random generators."""
+    for name in ("first", "second"):
+        (tmp_path / name).mkdir()
+    other = echo_config(tmp_path / "second", steps=1, validation=None)
+    refused: list[str] = []
+
+    def start_another() -> None:
+        try:
+            train(other)
+        except RuntimeError as error:
+            refused.append(str(error))
+
+    class StartAnother(Callback):
+        def on_step(self, step: int, metrics: Mapping[str, Any]) -> None:
+            thread = threading.Thread(target=start_another)
+            thread.start()
+            thread.join()
+
+    config = echo_config(tmp_path / "first", steps=2, validation=None)
+    assert train(config, callbacks=[StartAnother()]).steps == 2
+    assert len(refused) == 2
+    assert refused[0].startswith("another thread of this process is in a run (train, sft or dpo)")
+    assert not Path(other.output).exists()
+    assert train(other).steps == 1, "once the first run has ended"
 
 
 def test_every_step_logs_all_metrics(run: Path) -> None:

@@ -33,6 +33,7 @@ from trainers.run.checkpoint import CheckpointError, load_checkpoint, save_check
 from trainers.run.metrics import read_metrics
 from trainers.run.resume import generator_states, set_generator_states
 from trainers.run.run_folder import lock_folder, open_folder, save_model
+from trainers.run.setup import TrainingRun, open_run
 from trainers.run.validation import Validation
 from trainers.tiny_model import make_tiny_model
 
@@ -161,7 +162,7 @@ def test_a_checkpoint_cannot_run_code(tmp_path: Path) -> None:
     folder.mkdir()
     torch.save({"value": Malicious()}, folder / "state.pt")
     content = (folder / "state.pt").read_bytes()
-    seal = {"schema": 1, "step": 1, "bytes": len(content), "sha256": hashlib.sha256(content).hexdigest()}
+    seal = {"schema": 2, "step": 1, "bytes": len(content), "sha256": hashlib.sha256(content).hexdigest()}
     (folder / "seal.json").write_text(json.dumps(seal))
     with pytest.raises(CheckpointError):
         load_checkpoint(tmp_path)
@@ -175,6 +176,7 @@ def test_resuming_with_incompatible_options_is_an_error_that_names_them(tmp_path
     other = make_tiny_model(tmp_path / "other", hidden_size=32, num_heads=1, num_layers=1, vocab_size=300, seed=1)
     lora, four = {"tuning": "lora"}, {"tuning": "lora", "lora": {"rank": 4}}
     for sections, named in (
+        ({"model": four, "optimizer": {"name": "adamw8bit"}}, "optimizer.name 'adamw' → 'adamw8bit'"),
         ({"model": {"tuning": "full"}}, "model.tuning 'lora' → 'full'"),
         ({"model": {**lora, "lora": {"rank": 8}}}, "model.lora.rank 4 → 8"),
         ({"model": {**lora, "lora": {"rank": 4, "alpha": 8.0}}}, "model.lora.alpha 32.0 → 8.0"),
@@ -199,6 +201,41 @@ def test_changes_since_the_checkpoint_are_reported(tmp_path: Path, capsys: pytes
     assert "optimizer.lr 0.003 → 0.001" in shown
     assert "steps 1 → 2" in shown
     assert "resume " not in shown
+
+
+def test_changed_options_of_the_optimizer_apply_after_a_resume(tmp_path: Path) -> None:
+    """The state of the optimizer and the weights are those of the checkpoint, all rates and weights the new ones."""
+
+    def config(plus_ratio: float, value_lr: float, **sections: Any) -> TrainConfig:
+        model = {"tuning": "lora", "lora": {"rank": 2, "plus_ratio": plus_ratio}}
+        ppo = {"name": "ppo", "value_lr": value_lr}
+        return echo_config(tmp_path, model=model, algorithm=ppo, validation=None, **sections)
+
+    before = config(1.0, 0.01, steps=1, entropy={"bonus": 0.02})
+    changed = {"optimizer": {"weight_decay": 0.1, "lr": 0.006}, "entropy": {"bonus": 0.05}}
+    after = config(16.0, 0.03, steps=2, **changed)
+    train(before)
+    with open_run(replace(after, output=str(tmp_path / "new"))) as new:
+        expected = groups_of(new)
+    with open_run(replace(after, resume=True)) as resumed:
+        assert resumed.state.step == 1
+        assert groups_of(resumed) == expected
+        assert [len(group["params"]) for group in expected] == [7, 7, 2]
+        assert [(group["weight_decay"], group["lr_scale"]) for group in expected] == [
+            (0.1, 1.0),
+            (0.1, 16.0),
+            (0.0, 5.0),
+        ]
+        assert resumed.state.entropy_weights == {"": 0.05}
+        (learner,) = resumed.state.learners.by_adapter.values()
+        steps = {int(state["step"]) for state in learner.optimizer.state_dict()["state"].values()}
+        assert min(steps) >= 1, "the moments were restored"
+
+
+def groups_of(run: TrainingRun) -> list[dict[str, Any]]:
+    (learner,) = run.state.learners.by_adapter.values()
+    groups: list[dict[str, Any]] = learner.optimizer.state_dict()["param_groups"]
+    return [{key: value for key, value in group.items() if key != "lr"} for group in groups]
 
 
 def test_the_state_of_every_global_generator_is_restored() -> None:

@@ -199,10 +199,10 @@ def test_tasks_being_prefetched_at_an_interruption_are_run_after_resume(
     config = echo_config(tmp_path, steps=7, validation=None, asynchrony=AHEAD, checkpoint={"every": 2})
     learn = Learner.update
 
-    def broken(learner: Learner, step: int, *args: Any) -> Any:
+    def broken(learner: Learner, step: int, *args: Any, **kwargs: Any) -> Any:
         if step == 5:
             raise KeyboardInterrupt
-        return learn(learner, step, *args)
+        return learn(learner, step, *args, **kwargs)
 
     monkeypatch.setattr(Learner, "update", broken)
     with pytest.raises(KeyboardInterrupt):

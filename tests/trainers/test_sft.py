@@ -43,6 +43,7 @@ def config(folder: Path, **sections: Any) -> SftConfig:
         "demonstrations_per_step": 8,
         "progress": False,
         "env": {"id": "echo_env:test/Echo-v0"},
+        "model": {"tuning": "full"},
         "tiny": {"hidden_size": 32, "num_heads": 1, "num_layers": 1, "vocab_size": 300},
         "demonstrations": {"policy": "test_sft:say_the_letter"},
         "optimizer": {"lr": 0.01},

@@ -50,7 +50,7 @@ def options(base: str, folder: Path, rows: list[dict[str, Any]], **sections: Any
         "output": str(folder / "run"),
         "demonstrations_per_step": 4,
         "progress": False,
-        "model": {"path": base},
+        "model": {"path": base, "tuning": "full"},
         "demonstrations": {"file": write(folder / "rows.jsonl", rows)},
         "optimizer": {"lr": 3e-3, "warmup_steps": 0},
         "checkpoint": None,

@@ -44,10 +44,15 @@ class SampledEpisodes:
     value: dict[int, float] = field(default_factory=dict)
     ref: dict[int, float] = field(default_factory=dict)
     logp: dict[int, float] = field(default_factory=dict)
+    final: dict[int, int] = field(default_factory=dict)  # for each sampled token the last one of its agent's final ids
 
     def signals(self, samples: list[Sample]) -> PerToken:
         return {
             "values": [np.array([self.value[i] for i in sampled_ids(sample)]) for sample in samples],
+            "final_values": [
+                np.array([self.value[ids[-1]] if ids and not sample.terminated else 0.0 for ids in sample.final_ids])
+                for sample in samples
+            ],
             "ref_logp": [np.array([self.ref[i] for i in sampled_ids(sample)]) for sample in samples],
         }
 
@@ -66,7 +71,13 @@ def sample_episodes(batch: list[tuple[list[list[Turn]], StopReason]], seed: int)
                 logprobs = tuple(sampled.logp[token] for token in ids)
                 tokens = TurnTokens((next(number),), ids, logprobs, branch=turn.branch)
                 steps.append(Step(reward=turn.reward, tokens=tokens, info={"invalid_action": turn.invalid}))
-            episode.trajectories.append(Trajectory(f"agent_{name}", steps=steps))
+            final = next(number)
+            has_final = rng.random() < 0.7
+            if has_final:
+                sampled.value[final] = rng.normal()
+                sampled.final |= {i: final for step in steps for i in step.tokens.ids}
+            final_ids = (0, final) if has_final else ()
+            episode.trajectories.append(Trajectory(f"agent_{name}", steps=steps, final_ids=final_ids))
         episode.reward = sum(step.reward for step in episode.trajectories[0].steps)
         sampled.episodes.append(episode)
     return sampled
@@ -143,7 +154,7 @@ def test_ppo_by_turns(batch: list, seed: int, gamma: float, lam: float, penalty:
     for episode, turns in streams(sampled, penalty):
         values = [sampled.value[ids[0]] for ids, _ in turns]
         cut = episode.stop_reason in (StopReason.MAX_TURNS, StopReason.CONTEXT_LENGTH)
-        final = values[-1] if cut else 0.0
+        final = sampled.value[sampled.final.get(turns[-1][0][0], turns[-1][0][0])] if cut else 0.0
         for (ids, _), a, v in zip(
             turns, gae_sum([r for _, r in turns], values, final, gamma, lam), values, strict=True
         ):
@@ -168,7 +179,7 @@ def test_ppo_by_tokens_skips_environment_tokens(batch: list, seed: int, gamma: f
         rewards = [reward if token == ids[-1] else 0.0 for ids, reward in turns for token in ids]
         cut = episode.stop_reason in (StopReason.MAX_TURNS, StopReason.CONTEXT_LENGTH)
         values = [sampled.value[token] for token in tokens]
-        final = values[-1] if cut else 0.0
+        final = sampled.value[sampled.final.get(tokens[-1], tokens[-1])] if cut else 0.0
         expected |= dict(zip(tokens, gae_sum(rewards, values, final, gamma, lam), strict=True))
     close(by_token(samples, per_token["adv"]), whitened(expected, list(expected)) if expected else {})
     assert all(values.all() for values in per_token["decision"])

@@ -23,6 +23,7 @@ from trainers.learner import Learner, TrainingDiverged
 from trainers.loop import train
 from trainers.model import Policy
 from trainers.run.metrics import read_metrics
+from trainers.run.setup import open_run
 from trainers.samples import Sample
 from trainers.tiny_model import make_tiny_model
 
@@ -84,6 +85,37 @@ def test_values_are_computed_from_the_state_before_each_token(
                 value_T = hidden_TD @ policy.value_head.weight_D + 0.5  # type: ignore[union-attr]
             expected += [value_T[t - 1].item() for t, sampled in enumerate(sequence.mask) if sampled]
         assert value_N == pytest.approx(expected, abs=1e-4)
+
+
+@pytest.mark.parametrize("level", ["turn", "token"])
+def test_a_truncated_episode_bootstraps_from_the_state_after_its_last_action(tmp_path: Path, level: str) -> None:
+    """With gamma and lambda 1 the return of every decision is the reward plus the value of the prompt that would have
+    been next: it contains the last observation.
+    """
+    config = echo_config(
+        tmp_path,
+        env={"max_turns": 1},
+        algorithm={"name": "ppo", "gae_level": level},
+        validation=None,
+    )
+    with open_run(config) as run:
+        policy = run.policy
+        (learner,) = run.state.learners.by_adapter.values()
+        randomised(policy, learner)
+        batch = run.prefetcher.get(0)
+        samples = run.prefetcher.samples(batch)
+        targets = run.state.algorithm.targets(samples, run.state.learners.signals(samples, {"values"}))
+        assert len(samples) == 16
+        for sample, return_N in zip(samples, targets["return"], strict=True):
+            (final_ids,), (sequence,) = sample.final_ids, sample.sequences
+            assert final_ids[: len(sequence)] == sequence.ids
+            suffix = policy.tokenizer.decode(final_ids[len(sequence) :])
+            assert suffix.removeprefix("<|end|>") == "<|user|>again<|end|><|assistant|>"
+            with torch.no_grad():
+                state_D = policy.model.base_model(torch.tensor([final_ids])).last_hidden_state[0, -1]
+                value = (state_D @ policy.value_head.weight_D + 0.5).item()  # type: ignore[union-attr]
+            assert not sample.terminated
+            assert return_N == pytest.approx(np.full(sample.num_sampled, sample.reward + value), abs=1e-4)
 
 
 def with_returns(samples: list[Sample], goal: float, adv: float) -> PerToken:

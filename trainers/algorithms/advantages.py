@@ -27,12 +27,15 @@ class AdvantageBatch:
         keep_B: Which episodes are trained on: only those count in batch statistics.
         cost: Cost of each sampled token, subtracted from its reward (the KL term in the reward).
         values: Value of the state in which each token was sampled, if there is a value head.
+        final_values: For each agent of the sample the value of the state after its last step, where the sample has its
+            ``final_ids``; 0 elsewhere.
     """
 
     samples: Sequence[Sample]
     keep_B: BoolArray
     cost: list[FloatArray]
     values: list[FloatArray] | None = None
+    final_values: list[FloatArray] | None = None
 
     @property
     def reward_B(self) -> FloatArray:
@@ -117,7 +120,10 @@ def _checked(value: Any, length: int, what: str) -> FloatArray:
 
 
 def _is_finite(batch: AdvantageBatch) -> bool:
-    return all(np.isfinite(values).all() for values in (batch.reward_B, *batch.cost, *(batch.values or ())))
+    return all(
+        np.isfinite(values).all()
+        for values in (batch.reward_B, *batch.cost, *(batch.values or ()), *(batch.final_values or ()))
+    )
 
 
 def turn_decisions(batch: AdvantageBatch) -> list[Decisions]:
@@ -135,7 +141,7 @@ def token_decisions(batch: AdvantageBatch) -> list[Decisions]:
         tokens = np.concatenate(turns.tokens)
         reward_T = -batch.cost[turns.sample][tokens]
         reward_T[np.cumsum([len(own) for own in turns.tokens]) - 1] += turns.reward_T
-        decisions.append(Decisions(turns.sample, list(tokens[:, None]), reward_T))
+        decisions.append(replace(turns, tokens=list(tokens[:, None]), reward_T=reward_T))
     return decisions
 
 

@@ -12,7 +12,7 @@ from trainers.algorithms.advantages import AdvantageBatch, PerToken, checked_per
 from trainers.algorithms.gae import explained_variance
 from trainers.algorithms.greedy_baselines import GreedyBaselineCache
 from trainers.algorithms.groups import has_variance
-from trainers.algorithms.losses import CLIP, VALUE_CLIP, Loss, checked_loss, clipped_value_loss
+from trainers.algorithms.losses import CLIP, VALUE_CLIP, Loss, checked_loss, clipped_value_loss, corrected
 from trainers.algorithms.options import Aggregation, AlgorithmOptions, GroupOptions, ValueOptions, check_parts
 from trainers.array_types import BoolArray, FloatArray
 from trainers.samples import Sample
@@ -87,7 +87,8 @@ class AlgorithmRun:
     Attributes:
         value: The options of the value head; ``None`` without one.
         required_signals: What must be computed of the samples before the update, for each sampled token: ``"values"``,
-            the value head's value of the state in which it was sampled, and ``"ref_logp"``, its log-prob under the
+            the value head's value of the state in which it was sampled (and ``"final_values"``, those of the states
+            after truncated episodes), and ``"ref_logp"``, its log-prob under the
             reference model.
         dynamic_sampling: Maximum number of additional rollout rounds per step.
     """
@@ -171,7 +172,8 @@ class AlgorithmRun:
                     f"algorithm {self.algorithm.name!r} needs {name} of the samples, which were not computed"
                 )
         keep_B = self.trainable_mask(samples)
-        batch = AdvantageBatch(samples, keep_B, self._cost(samples, signals), signals.get("values"))
+        values, final_values = signals.get("values"), signals.get("final_values")
+        batch = AdvantageBatch(samples, keep_B, self._cost(samples, signals), values, final_values)
         names = ("adv",) if self.value is None else ("adv", "value", "return", "decision")
         returned = self.algorithm.advantages(batch, self.options)
         return checked_per_token(returned, names, batch, f"algorithm {self.algorithm.name!r}")
@@ -199,7 +201,8 @@ class AlgorithmRun:
         return numbers
 
     def loss(self, logp_N: Tensor, batch: MicroBatch) -> tuple[Tensor, Tensor]:
-        """Compute the loss per sampled token, and the bound that removed its gradient or limited its weight.
+        """Compute the loss per sampled token, and the bound that removed its gradient or limited its weight. If the
+        batch has old log-probs of the trainer, the loss is weighted with their truncated ratio to the sampler's.
 
         The bound is 1.0 for the upper one, -1.0 for the lower one and 0.0 for none.
 
@@ -207,7 +210,8 @@ class AlgorithmRun:
             ValueError: The loss function returned something else than two tensors with one value per sampled token.
         """
         returned = self._loss.function(logp_N, batch, self.options)
-        return checked_loss(returned, logp_N, f"loss {self._loss.name!r}")
+        found = checked_loss(returned, logp_N, f"loss {self._loss.name!r}")
+        return corrected(found, batch, self.options) if "old_logp" in batch.targets else found
 
     def value_loss(self, value_N: Tensor | None, batch: MicroBatch) -> Tensor:
         """Compute the value head's loss per sampled token; 0 at tokens without a value target.

@@ -2,7 +2,7 @@
 REINFORCE, the loss of the value head and the KL divergence from the reference.
 
 N is the number of sampled tokens, S of sequences. Token weights are determined during batching; tokens without
-gradient (for example clipped ones) still count in the mean. The old log-probs are the sampler's.
+gradient (for example clipped ones) still count in the mean. The old log-probs are ``batch.old_logp_N``.
 
 The module only calls methods of tensors: importing torch takes seconds, and the options are also read without it.
 """
@@ -30,9 +30,10 @@ class Loss:
         name: Its name in messages.
         options: A dataclass of exactly the options that it reads; they are set as options of the algorithm.
         function: Called with the policy's log-probs of the N sampled tokens of a microbatch, the microbatch
-            (``batch.targets["adv"]`` are the advantages, ``batch.sampler_logp_N`` the log-probs the tokens were
-            sampled with) and the options. Returns the loss per token, and which bound limited the token: 1.0 the upper
-            one (its ratio is too large), -1.0 the lower one, 0.0 none.
+            (``batch.targets["adv"]`` are the advantages, ``batch.old_logp_N`` the log-probs under the old policy,
+            ``batch.sampler_logp_N`` those the tokens were sampled with) and the options. Returns the loss per token,
+            and which bound limited the token: 1.0 the upper one (its ratio is too large), -1.0 the lower one, 0.0
+            none.
         aggregation: How the tokens are weighted, unless the algorithm or the option ``aggregation`` decides.
     """
 
@@ -78,8 +79,9 @@ class CappedOptions(LossOptions):
     """Options of losses that are proportional to the ratio."""
 
     importance_cap: float | None = None
-    """Largest ratio to the sampler's probabilities that is used in full; a larger one is truncated to it (truncated
-    importance sampling). None for no limit."""
+    """Largest ratio to the old log-probs that is used in full; a larger one is truncated to it (truncated importance
+    sampling). None for no limit. If the old log-probs are the trainer's, their ratio to the sampler's is limited, too;
+    None for 2."""
 
     def check(self, problems: list[str]) -> None:
         super().check(problems)
@@ -148,7 +150,8 @@ class ReinforceOptions(LossOptions):
     """Options of REINFORCE with importance weights."""
 
     importance_cap: float = 2.0
-    """Largest importance weight of a token; a larger one is truncated to it."""
+    """Largest importance weight of a token; a larger one is truncated to it. If the old log-probs are the trainer's,
+    their ratio to the sampler's is limited, too."""
 
     def check(self, problems: list[str]) -> None:
         super().check(problems)
@@ -165,7 +168,7 @@ def _check_bounds(options: ClipOptions | GspoOptions, problems: list[str]) -> No
 
 def _clip(logp_N: Tensor, batch: MicroBatch, options: ClipOptions) -> tuple[Tensor, Tensor]:
     """PPO's clipped ratio."""
-    old_N, adv_N = batch.sampler_logp_N, batch.targets["adv"]
+    old_N, adv_N = batch.old_logp_N, batch.targets["adv"]
     found = clipped_surrogate(
         logp_N, old_N, adv_N, low=options.clip_low, high=options.clip_high, dual=options.dual_clip
     )
@@ -174,29 +177,44 @@ def _clip(logp_N: Tensor, batch: MicroBatch, options: ClipOptions) -> tuple[Tens
 
 def _gspo(logp_N: Tensor, batch: MicroBatch, options: GspoOptions) -> tuple[Tensor, Tensor]:
     """The clipped ratio of the whole sequence."""
-    old_N, adv_N, sequence_N = batch.sampler_logp_N, batch.targets["adv"], batch.sequence_N
+    old_N, adv_N, sequence_N = batch.old_logp_N, batch.targets["adv"], batch.sequence_N
     found = sequence_surrogate(logp_N, old_N, adv_N, sequence_N, low=options.clip_low, high=options.clip_high)
     return _capped(found, sequence_ratio(logp_N, old_N, sequence_N), options.importance_cap)
 
 
 def _cispo(logp_N: Tensor, batch: MicroBatch, options: CispoOptions) -> tuple[Tensor, Tensor]:
     """The clipped ratio as a weight, so that every token keeps a gradient."""
-    old_N, adv_N = batch.sampler_logp_N, batch.targets["adv"]
+    old_N, adv_N = batch.old_logp_N, batch.targets["adv"]
     return clipped_weight(logp_N, old_N, adv_N, low=options.clip_low, high=options.clip_high)
 
 
 def _dppo(logp_N: Tensor, batch: MicroBatch, options: DppoOptions) -> tuple[Tensor, Tensor]:
     """Drops tokens by how far their probability changed."""
-    old_N, adv_N = batch.sampler_logp_N, batch.targets["adv"]
+    old_N, adv_N = batch.old_logp_N, batch.targets["adv"]
     found = divergence_masked(logp_N, old_N, adv_N, threshold=options.dppo_threshold)
     return _capped(found, token_ratio(logp_N, old_N), options.importance_cap)
 
 
 def _reinforce(logp_N: Tensor, batch: MicroBatch, options: ReinforceOptions) -> tuple[Tensor, Tensor]:
     """The ratio as a truncated weight."""
-    old_N = batch.sampler_logp_N
+    old_N = batch.old_logp_N
     found = weighted_reinforce(logp_N, old_N, batch.targets["adv"])
     return _capped(found, token_ratio(logp_N, old_N), options.importance_cap)
+
+
+# The largest weight of a token for a difference between sampler and trainer, unless the loss has a cap of its own.
+_CORRECTION_CAP = 2.0
+
+
+def corrected(found: tuple[Tensor, Tensor], batch: MicroBatch, options: object) -> tuple[Tensor, Tensor]:
+    """Weight a loss with the ratio of the old policy to the sampler, truncated to ``importance_cap`` or, without it, 2.
+
+    Decoupled PPO (Hilton et al. 2021) with truncated importance sampling (Yao et al. 2025).
+    """
+    loss_N, bound_N = found
+    ratio_N = token_ratio(batch.old_logp_N, batch.sampler_logp_N)
+    cap = getattr(options, "importance_cap", None) or _CORRECTION_CAP
+    return ratio_N.clamp(max=cap) * loss_N, bound_N.where(bound_N != 0, (ratio_N > cap).to(bound_N.dtype))
 
 
 def _capped(found: tuple[Tensor, Tensor], ratio_N: Tensor, cap: float | None) -> tuple[Tensor, Tensor]:
@@ -218,14 +236,14 @@ REINFORCE = Loss("reinforce", ReinforceOptions, _reinforce)
 
 def clipped_surrogate(
     logp_N: Tensor,
-    sampler_logp_N: Tensor,
+    old_logp_N: Tensor,
     adv_N: Tensor,
     *,
     low: float,
     high: float,
     dual: float | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """Compute PPO's clipped objective, negated, with the sampler's log-probs as the old ones.
+    """Compute PPO's clipped objective, negated, with the ratio to the old policy.
 
     ``-min(ratio * A, clip(ratio, 1 - low, 1 + high) * A)`` (Schulman et al. 2017, equation 7; separate bounds: DAPO,
     Yu et al. 2025); with ``dual``, for a negative A, at most ``-dual * A`` (Ye et al. 2020, equation 5).
@@ -233,11 +251,11 @@ def clipped_surrogate(
     Returns:
         Loss per token, and the bound that removed its gradient: 1.0, -1.0 or 0.0.
     """
-    return _clipped((logp_N - sampler_logp_N).exp(), adv_N, low, high, dual)
+    return _clipped((logp_N - old_logp_N).exp(), adv_N, low, high, dual)
 
 
 def sequence_surrogate(
-    logp_N: Tensor, sampler_logp_N: Tensor, adv_N: Tensor, sequence_N: Tensor, *, low: float, high: float
+    logp_N: Tensor, old_logp_N: Tensor, adv_N: Tensor, sequence_N: Tensor, *, low: float, high: float
 ) -> tuple[Tensor, Tensor]:
     """Compute GSPO's loss: the clipped objective with the ratio of the whole sequence, to the power of one over its
     length.
@@ -249,12 +267,12 @@ def sequence_surrogate(
     Returns:
         Loss per token, and the bound that removed its gradient: 1.0, -1.0 or 0.0.
     """
-    ratio_N = sequence_ratio(logp_N, sampler_logp_N, sequence_N) * (logp_N - logp_N.detach()).exp()
+    ratio_N = sequence_ratio(logp_N, old_logp_N, sequence_N) * (logp_N - logp_N.detach()).exp()
     return _clipped(ratio_N, adv_N, low, high, None)
 
 
 def clipped_weight(
-    logp_N: Tensor, sampler_logp_N: Tensor, adv_N: Tensor, *, low: float, high: float
+    logp_N: Tensor, old_logp_N: Tensor, adv_N: Tensor, *, low: float, high: float
 ) -> tuple[Tensor, Tensor]:
     """Compute CISPO's loss ``-clip(ratio, 1 - low, 1 + high) * A * logp``, without gradient through the weight.
 
@@ -263,14 +281,12 @@ def clipped_weight(
     Returns:
         Loss per token, and the bound that clipped its weight: 1.0, -1.0 or 0.0.
     """
-    ratio_N = (logp_N - sampler_logp_N).exp().detach()
+    ratio_N = (logp_N - old_logp_N).exp().detach()
     weight_N = ratio_N.clamp(1 - low, 1 + high)
     return -weight_N * adv_N * logp_N, (ratio_N - weight_N).sign()
 
 
-def divergence_masked(
-    logp_N: Tensor, sampler_logp_N: Tensor, adv_N: Tensor, *, threshold: float
-) -> tuple[Tensor, Tensor]:
+def divergence_masked(logp_N: Tensor, old_logp_N: Tensor, adv_N: Tensor, *, threshold: float) -> tuple[Tensor, Tensor]:
     """Compute DPPO's loss ``-ratio * A`` without tokens whose probability has already moved too far.
 
     A token is dropped if its probability has changed by more than ``threshold`` in the direction of the advantage
@@ -279,15 +295,15 @@ def divergence_masked(
     Returns:
         Loss per token, and 1.0 or -1.0 where the token was dropped: its probability rose or fell too far.
     """
-    moved_N = (logp_N.exp() - sampler_logp_N.exp()).detach()
+    moved_N = (logp_N.exp() - old_logp_N.exp()).detach()
     dropped_N = ((adv_N > 0) & (moved_N > threshold)) | ((adv_N < 0) & (moved_N < -threshold))
     # Not multiplied by a mask: the ratio of a dropped token may be infinite, and so its gradient.
-    log_ratio_N = (logp_N - sampler_logp_N).masked_fill(dropped_N, 0.0)
+    log_ratio_N = (logp_N - old_logp_N).masked_fill(dropped_N, 0.0)
     loss_N = (-log_ratio_N.exp() * adv_N).masked_fill(dropped_N, 0.0)
     return loss_N, moved_N.sign().masked_fill(~dropped_N, 0.0)
 
 
-def weighted_reinforce(logp_N: Tensor, sampler_logp_N: Tensor, adv_N: Tensor) -> tuple[Tensor, Tensor]:
+def weighted_reinforce(logp_N: Tensor, old_logp_N: Tensor, adv_N: Tensor) -> tuple[Tensor, Tensor]:
     """Compute REINFORCE with importance weights: ``-ratio * A * logp``, without gradient through the weight.
 
     :func:`importance_factor` truncates the weight.
@@ -295,7 +311,7 @@ def weighted_reinforce(logp_N: Tensor, sampler_logp_N: Tensor, adv_N: Tensor) ->
     Returns:
         Loss per token, and 0.0: nothing is clipped.
     """
-    weight_N = (logp_N - sampler_logp_N).exp().detach()
+    weight_N = (logp_N - old_logp_N).exp().detach()
     return -weight_N * adv_N * logp_N, logp_N.new_zeros(len(logp_N))
 
 
@@ -307,18 +323,18 @@ def importance_factor(ratio_N: Tensor, cap: float) -> Tensor:
     return (cap / ratio_N).clamp(max=1.0)
 
 
-def token_ratio(logp_N: Tensor, sampler_logp_N: Tensor) -> Tensor:
-    """Return the ratio of each token's probability to the sampler's, without gradient."""
-    return (logp_N - sampler_logp_N).exp().detach()
+def token_ratio(logp_N: Tensor, old_logp_N: Tensor) -> Tensor:
+    """Return the ratio of each token's probability to that under the old policy, without gradient."""
+    return (logp_N - old_logp_N).exp().detach()
 
 
-def sequence_ratio(logp_N: Tensor, sampler_logp_N: Tensor, sequence_N: Tensor) -> Tensor:
+def sequence_ratio(logp_N: Tensor, old_logp_N: Tensor, sequence_N: Tensor) -> Tensor:
     """Return for each token the ratio of its whole sequence, to the power of one over its length (GSPO, equation 7),
     without gradient.
     """
     index_N: Tensor = sequence_N.unique(return_inverse=True)[1]  # type: ignore[no-untyped-call]
     count_S = index_N.bincount().to(logp_N.dtype)
-    total_S = count_S.new_zeros(len(count_S)).index_add_(0, index_N, (logp_N - sampler_logp_N).detach())
+    total_S = count_S.new_zeros(len(count_S)).index_add_(0, index_N, (logp_N - old_logp_N).detach())
     return (total_S / count_S).exp()[index_N]
 
 

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal, get_args
 
-from trainers.option_checks import positive
+from trainers.option_checks import idle, positive
 
 Aggregation = Literal["token-mean", "sequence-mean", "constant"]
 """How the losses of tokens are weighted; see :attr:`AlgorithmOptions.aggregation`."""
@@ -42,9 +42,7 @@ class Options:
 class AlgorithmOptions(Options):
     """What is sampled per task, how rewards become advantages, and the loss. These options every algorithm reads.
 
-    For every loss, the "old" log-probs are the sampler's: those the tokens were sampled with. The ratios therefore
-    account for several updates on one batch, for sampling ahead of the update, and for numerical differences between
-    sampler and trainer.
+    Options of the loss limit the ratio to the old log-probs; see ``old_logprobs``.
     """
 
     name: str = ""
@@ -57,9 +55,17 @@ class AlgorithmOptions(Options):
     groups_per_step: int = 16
     """Tasks per step."""
     aggregation: Aggregation = "token-mean"
-    """``token-mean`` weights every sampled token of the whole batch equally; ``sequence-mean`` the sequence of every
-    episode; ``constant`` divides each sequence's sum by the maximum number of tokens (``sampling.max_response_tokens``,
-    else ``sampling.max_tokens``). The default is that of the algorithm or, if it has none, of the loss."""
+    """``token-mean`` weights every sampled token of the whole batch equally; ``sequence-mean`` every episode (with
+    roles: every agent's part of it), however many tokens and branches it has; ``constant`` divides each episode's sum
+    by the maximum number of tokens (``sampling.max_response_tokens``, else ``sampling.max_tokens``). The default is
+    that of the algorithm or, if it has none, of the loss."""
+    old_logprobs: Literal["auto", "sampler", "trainer"] = "auto"
+    """The old log-probs, to which the loss limits the ratio. ``sampler``: those the tokens were sampled with; the ratio
+    then also covers sampling ahead and rounding differences between sampler and trainer (verl's bypass mode).
+    ``trainer``: those of the trainer before the update; the loss is also weighted with their ratio to the sampler's,
+    truncated to 2 or ``importance_cap`` (decoupled PPO with truncated importance sampling, TRL's default). This takes
+    another forward pass if there are several optimizer steps per batch. ``auto``: the sampler's, until rounding alone
+    would limit more than 1 % of the tokens; from then on the trainer's."""
     epochs: int = 1
     """Passes over each batch of episodes."""
     minibatches: int = 1
@@ -86,6 +92,14 @@ class AlgorithmOptions(Options):
         super().check(problems)
         positive(self, "algorithm.", ("group_size", "groups_per_step", "epochs", "minibatches"), problems)
         at_least_0(self, ("kl", "kl_reward", "format_penalty"), problems)
+        if self.old_logprobs == "trainer" and self.epochs * self.minibatches == 1:
+            bounds = tuple(name for name in _RATIO_BOUNDS if hasattr(self, name))
+            when = "with old_logprobs=trainer and one optimizer step per batch: the ratio is 1"
+            idle(self, "algorithm.", bounds, when, problems)
+
+
+# Options of losses that only limit the ratio to the old log-probs.
+_RATIO_BOUNDS = ("clip_low", "clip_high", "dual_clip", "dppo_threshold")
 
 
 @dataclass(frozen=True)

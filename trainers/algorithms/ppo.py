@@ -37,15 +37,16 @@ class PpoOptions(ValueOptions, DiscountOptions):
 def advantages(batch: AdvantageBatch, options: PpoOptions) -> PerToken:
     """Generalized advantage estimation with a value head, per turn or per token."""
     assert batch.values is not None
+    assert batch.final_values is not None
     decisions = turn_decisions(batch) if options.gae_level == "turn" else token_decisions(batch)
     estimates, values = [], []
     for item in decisions:
         sample = batch.samples[item.sample]
         value_T = batch.values[item.sample][[tokens[0] for tokens in item.tokens]]
-        # For a truncated episode, the value of the last state the head was evaluated in stands for the value of the
-        # next state: no prompt was built for that state, and the head is not trained on states after the end of a
-        # reply.
-        final = 0.0 if sample.terminated else float(value_T[-1])
+        final = 0.0
+        if not sample.terminated:  # without a prompt after the last step, its state before that step stands for it
+            has_prompt = sample.final_ids[item.agent]
+            final = float(batch.final_values[item.sample][item.agent] if has_prompt else value_T[-1])
         values.append(value_T)
         estimates.append(gae(item.reward_T, value_T, final, gamma=options.gamma, lam=options.gae_lambda))
     shift, scale = batch_whitening(batch, decisions, estimates)

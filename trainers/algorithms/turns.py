@@ -18,11 +18,13 @@ class Decisions:
         sample: Index of the episode.
         tokens: Sampled tokens of each decision, as indices into the sampled tokens of the sample.
         reward_T: Reward after each decision, including shaping.
+        agent: Index of the agent in the episode.
     """
 
     sample: int
     tokens: list[IntArray]
     reward_T: FloatArray
+    agent: int = 0
 
 
 def turns_of(sample: Sample, index: int = 0) -> list[Decisions]:
@@ -46,5 +48,5 @@ def turns_of(sample: Sample, index: int = 0) -> list[Decisions]:
             if recipient is not None:
                 reward_of[recipient] += reward
         rewards_T = np.array([reward_of[turn] for turn in decided])
-        turns.append(Decisions(index, [tokens[trajectory, turn] for turn in decided], rewards_T))
+        turns.append(Decisions(index, [tokens[trajectory, turn] for turn in decided], rewards_T, trajectory))
     return turns

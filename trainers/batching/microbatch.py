@@ -9,6 +9,7 @@ B rows of sequences, T tokens with padding, N sampled tokens of all sequences.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
@@ -61,6 +62,17 @@ class MicroBatch:
     position_BT: Tensor | None = None
     end_BT: Tensor | None = None
 
+    @property
+    def old_logp_N(self) -> Tensor:
+        """The log-prob under the old policy, to which a loss limits the ratio: the trainer's before the update if it
+        was recomputed (``targets["old_logp"]``), else the sampler's.
+        """
+        return self.targets.get("old_logp", self.sampler_logp_N)
+
+    def with_targets(self, **targets: Tensor) -> MicroBatch:
+        """Return the microbatch with further targets."""
+        return replace(self, targets={**self.targets, **targets})
+
     def to(self, device: torch.device) -> MicroBatch:
         """Copy the microbatch to another device."""
         moved: dict[str, Any] = {
@@ -88,7 +100,7 @@ def make_micro_batches(
     Args:
         rows: The sequences to train on.
         tokens_per_microbatch: Maximum number of padded tokens.
-        weighting: Equal weight per token, or per sequence.
+        weighting: Equal weight per token, or per sample (:attr:`Row.sample`) with all its sequences.
         share_prompts: Whether to pack sequences where that saves time, and to compute common prefixes once. The
             gradient is the same. Only for models with tree attention.
         costs: Cost model for the choice of the layouts.
@@ -114,9 +126,12 @@ def build_micro_batches(
             raise ValueError("a sequence has no tokens")
         if len(marked_M) and marked_M[0] == 0:
             raise ValueError("the first token of a sequence is marked as sampled, but has no preceding token")
-    total = max(1, sum(map(len, marked)))
+    count: Counter[int] = Counter()
+    for row, marked_M in zip(rows, marked, strict=True):
+        count[row.sample] += len(marked_M)
+    total = max(1, count.total())
     weight = [
-        1.0 / total if weighting == "token-mean" else 1.0 / (len(rows) * max(1, len(marked_M))) for marked_M in marked
+        1.0 / total if weighting == "token-mean" else 1.0 / (len(count) * max(1, count[row.sample])) for row in rows
     ]
     placed = (_padded(layout, rows) if isinstance(layout, Padded) else _packed(layout, rows) for layout in layouts)
     return [_make(tokens, rows, marked, weight) for tokens in placed]

@@ -57,6 +57,23 @@ def rows_of(samples: Sequence[Sample], targets: Mapping[str, Sequence[FloatArray
     return rows
 
 
+def final_rows(samples: Sequence[Sample]) -> list[Row]:
+    """Create one row per agent for the state after each truncated sample: ``start`` is the agent, and a further token
+    stands for the one that would be sampled there.
+    """
+    return [
+        Row(_before_a_token(ids), {}, sample.role, index, agent)
+        for index, sample in enumerate(samples)
+        for agent, ids in enumerate(sample.final_ids)
+        if ids and not sample.terminated
+    ]
+
+
+def _before_a_token(ids: tuple[int, ...]) -> TokenSequence:
+    zeros, mask = (0,) * (len(ids) + 1), (*(0,) * len(ids), 1)
+    return TokenSequence((*ids, ids[-1]), mask, tuple(map(float, zeros)), zeros, tuple(map(float, zeros)), zeros)
+
+
 def split_for_minibatches(
     samples: Sequence[Sample], targets: Mapping[str, Sequence[FloatArray]], parts: int
 ) -> list[list[Row]]:

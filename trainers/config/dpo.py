@@ -103,7 +103,7 @@ def validate_dpo(config: DpoConfig) -> list[str]:
     check_checkpoint(config.checkpoint, problems)
     raise_if_any(problems)
     warnings = learning_rate_warnings(config.model, config.optimizer)
-    if config.model.tuning == "full" and config.optimizer.lr >= 1e-4:
+    if config.model.tuning == "full" and (config.optimizer.lr or 0.0) >= 1e-4:
         warnings.append(
             f"optimizer.lr={config.optimizer.lr:g} is high for full fine-tuning on preferences; typical are "
             "1e-7 to 1e-5"

@@ -48,12 +48,21 @@ class SamplingConfig:
 
     temperature: float = 1.0
     """Sampling temperature, above 0. The log-probs that the loss uses are those at this temperature."""
-    max_tokens: int = 64
-    """Maximum length of the reply of one turn, in tokens."""
+    max_tokens: int | None = None
+    """Maximum length of the reply of one turn, in tokens. None for what the environment asks for (``reply_tokens``, 512
+    unless it says otherwise), at most half the context; 64 for a tiny model, which has fewer than ten million
+    weights."""
     max_response_tokens: int | None = None
     """Maximum number of sampled tokens per episode, over all its turns; none for what fits in the context."""
     context_length: int | None = None
     """Maximum length of a conversation in tokens; none for the context length of the model."""
+
+    @property
+    def reply_limit(self) -> int:
+        """``max_tokens``, which :func:`~trainers.model.size_defaults.with_max_tokens` has set."""
+        if self.max_tokens is None:
+            raise ValueError("sampling.max_tokens is None, and was not replaced by the default of the model")
+        return self.max_tokens
 
 
 def check_env(env: EnvConfig, problems: list[str]) -> None:

@@ -17,8 +17,10 @@ class OptimizerConfig:
     """``adamw`` keeps 8 bytes of state per trained weight, ``adamw8bit`` about 2 (Dettmers et al. 2022; tensors below
     4096 elements stay in 32 bits). The paged variants can move the state to CPU memory when GPU memory is short; on
     a CPU they are the same as the others."""
-    lr: float = 2e-4
-    """Peak learning rate. LoRA needs about ten times the rate of full fine-tuning."""
+    lr: float | None = None
+    """Peak learning rate. LoRA needs about ten times the rate of full fine-tuning. None for that of the kind of model:
+    2e-5 in full fine-tuning and 2e-4 with adapters, or 2e-3 for a tiny model, which has fewer than ten million weights
+    (DPO: 2e-5)."""
     weight_decay: float = 0.0
     """Not applied to norms, biases and embeddings."""
     warmup_steps: int = 5
@@ -49,7 +51,7 @@ def learning_rate_warnings(model: ModelConfig, optimizer: OptimizerConfig) -> li
     Those of full fine-tuning are checked in :func:`trainers.learner.optimizers.rate_warning`, where the model size is
     known: a tiny model learns at rates that would degrade a large one.
     """
-    if model.tuning != "full" and optimizer.lr < 1e-6:
+    if model.tuning != "full" and optimizer.lr is not None and optimizer.lr < 1e-6:
         return [
             f"optimizer.lr={optimizer.lr:g} with LoRA is too low to have a visible effect; typical are 1e-5 to 1e-3"
         ]

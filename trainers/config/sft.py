@@ -7,7 +7,7 @@ from typing import Literal
 
 from trainers.config.checkpoint import CheckpointConfig, check_checkpoint
 from trainers.config.env import EnvConfig, SamplingConfig, check_env, check_sampling
-from trainers.config.model import ModelConfig, TinyConfig, check_model, model_variants
+from trainers.config.model import LoraModelConfig, ModelConfig, TinyConfig, check_model, model_variants
 from trainers.config.offline import (
     Files,
     HeldOutConfig,
@@ -87,14 +87,12 @@ class SftConfig:
     threads: int = 1
     """Number of torch threads."""
     env: EnvConfig = field(default_factory=EnvConfig)
-    model: ModelConfig = field(
-        default_factory=lambda: ModelConfig(tuning="full"), metadata={"variants": model_variants("full")}
-    )
+    model: ModelConfig = field(default_factory=LoraModelConfig, metadata={"variants": model_variants("lora")})
     tiny: TinyConfig | None = None
     demonstrations: DemonstrationConfig = field(default_factory=DemonstrationConfig)
     length: LengthConfig = field(default_factory=LengthConfig)
     validation: HeldOutConfig | None = None
-    optimizer: OptimizerConfig = field(default_factory=lambda: OptimizerConfig(lr=2e-3))
+    optimizer: OptimizerConfig = field(default_factory=OptimizerConfig)
     stop: StopConfig | None = None
     checkpoint: CheckpointConfig | None = field(default_factory=lambda: CheckpointConfig(every=100))
     progress: bool = True
@@ -115,6 +113,10 @@ def validate_sft(config: SftConfig) -> list[str]:
             problems.append(f"stop.at_least={config.stop.at_least} must be in (0, 1]: a success rate")
         check_sampling(config.stop.sampling, problems, "stop.sampling.")
     check_model(config.model, problems, required=config.tiny is None)
+    if config.tiny is not None and config.model.tuning != "full":
+        problems.append(
+            f"model.tuning={config.model.tuning} with tiny: adapters cannot train a random model; use model.tuning=full"
+        )
     if config.tiny is not None and config.model.path:
         problems.append(f"model.path={config.model.path!r} and tiny, which creates a new model: set only one of them")
     if config.epochs is not None:

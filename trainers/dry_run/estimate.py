@@ -37,6 +37,7 @@ from trainers.dry_run.memory import (
 from trainers.learner.optimizers import check_library
 from trainers.model import ModelUnusable, choose_device, load_tokenizer
 from trainers.model.quantization import check_bitsandbytes
+from trainers.model.size_defaults import with_learning_rate, with_max_tokens
 from trainers.run.metrics import holds_run
 from trainers.sampler_backends import find_backend
 from trainers.train_env import TrainEnv, open_train_env
@@ -131,6 +132,12 @@ def dry_run(config: TrainConfig, *, env: TrainEnv | None = None) -> DryRun:
     env = env or open_train_env(config.env)
     assignment = RoleAssignment(config.roles, config.opponents)
     check_role_assignment(assignment, env.roles, config.sampler, config.model)
+    model = model_shape(config.model)
+    config = replace(
+        config,
+        optimizer=with_learning_rate(config.optimizer, model),
+        sampling=with_max_tokens(config.sampling, model, env.reply_tokens),
+    )
     plan = _plan(config, assignment, env, ChatRenderer(tokenizer), device)
     available = _available(device)
     tokens = config.env.parallel * plan.agents * plan.longest
@@ -227,7 +234,7 @@ def _plan(
 
 def _max_reply_tokens(config: TrainConfig, assignment: RoleAssignment, role: str) -> int:
     """Return the maximum number of tokens of a reply of the role."""
-    return assignment.role(role).max_tokens or config.sampling.max_tokens
+    return assignment.role(role).max_tokens or config.sampling.reply_limit
 
 
 def _longest(
@@ -237,12 +244,12 @@ def _longest(
     episodes.
     """
     prompt = episode[0].ids[: episode[0].mask.index(1)]
-    left = sampling.max_response_tokens or turns * sampling.max_tokens
+    left = sampling.max_response_tokens or turns * sampling.reply_limit
     for sequence in episode:
         same = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(prompt, sequence.ids, strict=False)))
         ids, mask = list(sequence.ids[:same]), [0] * same
         for marked, run in groupby(sequence.mask[same:]):
-            length = min(sampling.max_tokens, left) if marked else len(list(run))
+            length = min(sampling.reply_limit, left) if marked else len(list(run))
             left -= length if marked else 0
             ids += rng.integers(0, 1 << 31, length).tolist()
             mask += [marked] * length

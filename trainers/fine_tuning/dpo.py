@@ -23,9 +23,10 @@ from trainers.fine_tuning.offline_run import EpochOrder, OfflineRun
 from trainers.fine_tuning.pair_batches import LogProbs, PairBatches
 from trainers.fine_tuning.preference_loss import PreferenceLoss
 from trainers.fine_tuning.preferences import Pair, Preferences, TokenPair, read_preferences, tokenize_pair
-from trainers.fine_tuning.tokenized import LengthLimit, context_length, fingerprint, split_held_out
+from trainers.fine_tuning.tokenized import LengthLimit, fingerprint, split_held_out
 from trainers.learner import Learner, UpdateStats
 from trainers.model import Policy
+from trainers.model.size_defaults import context_length
 from trainers.process_group import limit_threads, open_process_group
 from trainers.run.run_folder import open_folder
 
@@ -75,7 +76,8 @@ def dpo(config: DpoConfig) -> DpoResult:
     Raises:
         ConfigError: The configuration or a pair is invalid.
         CheckpointError: There are checkpoints to resume from but none is complete, or one cannot be written.
-        TrainingDiverged: Loss or gradient were not finite in several consecutive steps.
+        TrainingDiverged: Loss or gradient were not finite in several consecutive steps, or the loss exploded in the
+            first ones.
     """
     for warning in validate_dpo(config):
         _log.warning("%s", warning)

@@ -14,6 +14,7 @@ from trainers.learner import Learner, UpdateStats
 from trainers.rollouts.curriculum import shuffled
 from trainers.run.checkpoint import Checkpoints
 from trainers.run.display import Display
+from trainers.run.divergence import LossWatch
 from trainers.run.metrics import MetricsLog, PhaseClock
 from trainers.run.resume import generator_states, set_generator_states, weights_fingerprint
 from trainers.run.run_folder import save_model, write_settings
@@ -88,6 +89,7 @@ class OfflineRun:
         self._asked_to_stop = False
         self._best: float | None = None
         self.stopping = False
+        self._watch = LossWatch()
         is_main_process = self._ranks.is_main_process
         self._checkpoints = Checkpoints(
             config,
@@ -141,9 +143,14 @@ class OfflineRun:
             self._write(row)
 
     def log(self, row: Mapping[str, Any]) -> None:
-        """Write the metrics of the current step, including its duration."""
+        """Write the metrics of the current step, including its duration.
+
+        Raises:
+            TrainingDiverged: The loss explodes.
+        """
         row = {**row, **{f"time/{phase}": seconds for phase, seconds in self.clock.lap().items()}}
         self._write(row)
+        self._watch.check(self.step, row["loss"], self._learner.peak_lr)
 
     def update_row(self, update: UpdateStats) -> dict[str, Any]:
         """Return the metrics of an update, for the step that was just completed."""

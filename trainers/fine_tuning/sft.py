@@ -20,9 +20,10 @@ from trainers.batching import MicroBatch, make_micro_batches
 from trainers.config import ConfigError, SftConfig, StopConfig, TrainConfig, validate_sft
 from trainers.fine_tuning.offline_run import OfflineRun
 from trainers.fine_tuning.sft_dataset import FileSftDataset, PolicySftDataset, SftExample, read_examples
-from trainers.fine_tuning.tokenized import LengthLimit, context_length
+from trainers.fine_tuning.tokenized import LengthLimit
 from trainers.learner import Learner, UpdateStats
 from trainers.model import Policy, TokenOutputs
+from trainers.model.size_defaults import context_length, size_note, with_max_tokens
 from trainers.process_group import limit_threads, open_process_group
 from trainers.rollouts.collector import RolloutCollector
 from trainers.rollouts.sampler_factory import make_sampler
@@ -79,7 +80,8 @@ def sft(config: SftConfig, *, env: TrainEnv | None = None) -> SftResult:
     Raises:
         ConfigError: The configuration or a demonstration is invalid.
         CheckpointError: There are checkpoints to resume from but none is complete, or one cannot be written.
-        TrainingDiverged: Loss or gradient were not finite in several consecutive steps.
+        TrainingDiverged: Loss or gradient were not finite in several consecutive steps, or the loss exploded in the
+            first ones.
     """
     if env is not None:
         config = replace(config, env=replace(config.env, id=config.env.id or "given"))
@@ -132,7 +134,8 @@ def sft(config: SftConfig, *, env: TrainEnv | None = None) -> SftResult:
                 sandbox_tier="none" if env is None else sandbox_tier_of(env),
             )
         )
-        for line in [*dataset.notes, limit.note()]:
+        size = size_note(policy.model, {} if config.optimizer.lr else {"optimizer.lr": learner.peak_lr})
+        for line in [*size, *dataset.notes, limit.note()]:
             run.note(line)
         return _run(config, run, learner, dataset, held_out, rule)
 
@@ -219,14 +222,15 @@ class _StopRule:
             raise ConfigError(
                 f"env.agent={config.env.agent!r} is a workflow: stop runs a single agent; name an agent, or remove stop"
             )
+        sampling = with_max_tokens(stop.sampling, policy.model, env.reply_tokens)
         self._stop = stop
         self._policy = policy
         self._collector = RolloutCollector(
             env,
-            make_sampler(policy, TrainConfig(env=config.env, model=policy.config, sampling=stop.sampling)),
+            make_sampler(policy, TrainConfig(env=config.env, model=policy.config, sampling=sampling)),
             policy.tokenizer,
             env=config.env,
-            sampling=stop.sampling,
+            sampling=sampling,
             seed=config.seed,
             deterministic=False,
         )

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -124,12 +123,6 @@ def cut(sequence: TokenSequence, length: int, *, keep_start: bool) -> TokenSeque
     part = slice(None, length) if keep_start else slice(max(0, len(sequence) - length), None)
     fields = {name: getattr(sequence, name)[part] for name in TokenSequence.__slots__}
     return replace(sequence, **{**fields, "mask": (0, *fields["mask"][1:])})
-
-
-def context_length(model: Any) -> int | None:
-    """Return the context length of a Hugging Face model, if it is known."""
-    length = getattr(model.config.get_text_config(), "max_position_embeddings", None)
-    return int(length) if length else None
 
 
 def split_held_out(keys: Sequence[str], fraction: float, seed: int) -> set[str]:

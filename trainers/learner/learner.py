@@ -14,17 +14,18 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from trainers.algorithms import AlgorithmRun, PerToken, ValueOptions
+from trainers.algorithms import AlgorithmOptions, AlgorithmRun, PerToken, ValueOptions
 from trainers.algorithms.advantages import select
 from trainers.algorithms.losses import VALUE_CLIP, clipped_value_loss, kl_to_reference
 from trainers.array_types import FloatArray
-from trainers.batching import MicroBatch, Row, make_micro_batches, rows_of, split_for_minibatches
+from trainers.batching import MicroBatch, Row, final_rows, make_micro_batches, rows_of, split_for_minibatches
 from trainers.batching.microbatch import TokenWeighting
 from trainers.batching.token_count import TokenCount
 from trainers.config import OptimizerConfig
 from trainers.config.model import lora_of
-from trainers.learner.optimizers import learning_rate, make_optimizer, set_learning_rate
+from trainers.learner.optimizers import learning_rate, make_optimizer, restore_optimizer, set_learning_rate
 from trainers.model import Policy, TokenOutputs
+from trainers.model.size_defaults import with_learning_rate
 from trainers.model.value_head import ValueHead
 from trainers.process_group import SINGLE_PROCESS, ProcessGroup
 from trainers.samples import Sample
@@ -35,6 +36,9 @@ _log = logging.getLogger(__name__)
 # Additional optimizer steps of the value head alone on each batch, on the hidden states that the update has computed
 # anyway. They cost almost nothing; with only one step per batch the head lags behind a policy that is learning.
 _EXTRA_VALUE_STEPS = 10
+
+# The fraction of tokens that a loss may limit because of rounding.
+_MAX_CLIPPED_ROUNDING = 0.01
 
 TOKEN_MEANS = ("entropy", "importance_ratio_mean", "clipped_low", "clipped_high", "kl")
 """Fields of :class:`UpdateStats` that are means per trained token; during an update they are sums."""
@@ -152,7 +156,7 @@ class Learner:
     ) -> None:
         self.policy = policy
         self.adapter = policy.adapters[0] if adapter is None else adapter
-        self.config = optimizer
+        self.config = optimizer = with_learning_rate(optimizer, policy.model)
         self.steps = steps
         self.value = value
         self.ranks = ranks
@@ -164,7 +168,7 @@ class Learner:
         if value is not None:
             policy.activate(self.adapter)
             self._head = list(policy.add_value_head(detach=value.value_weight == 0).parameters())
-            further = [{"params": self._head, "lr_scale": value.value_lr / optimizer.lr}]
+            further = [{"params": self._head, "lr_scale": value.value_lr / self.peak_lr}]
         self.optimizer = make_optimizer(
             policy.model,
             optimizer,
@@ -173,11 +177,18 @@ class Learner:
             plus_ratio=lora_of(policy.config).plus_ratio,
         )
         self._bad_steps = 0
+        self._bounds_clip_rounding = False
 
     @property
     def parameters(self) -> list[torch.nn.Parameter]:
         """All trained parameters: those of the adapter and of its value head."""
         return [parameter for _, parameter in self.policy.parameters_of(self.adapter)] + self._head
+
+    @property
+    def peak_lr(self) -> float:
+        """The peak learning rate."""
+        assert self.config.lr is not None, "with_learning_rate has set it"
+        return self.config.lr
 
     def learning_rate(self, step: int) -> float:
         """Return the learning rate of a step, counted from 0; see :func:`trainers.learner.optimizers.learning_rate`."""
@@ -185,7 +196,9 @@ class Learner:
 
     @torch.no_grad()
     def signals(self, samples: Sequence[Sample], asked: Collection[str]) -> PerToken:
-        """Compute the signals that an algorithm requests of the samples before the update."""
+        """Compute the signals that an algorithm requests of the samples before the update. With ``values`` there are
+        also ``final_values``, those of the states after truncated episodes, one per agent.
+        """
         if not asked:
             return {}
         self.policy.activate(self.adapter)
@@ -193,6 +206,10 @@ class Learner:
         columns: dict[str, list[FloatArray]] = {
             name: [np.zeros(sample.num_sampled) for sample in samples] for name in asked
         }
+        number = len(rows)
+        if "values" in asked:
+            columns["final_values"] = [np.zeros(len(sample.final_ids)) for sample in samples]
+            rows += final_rows(samples)
         for batch in self._own_micro_batches(rows, "token-mean"):
             batch = batch.to(self.policy.device)
             measured = {"ref_logp": self.policy.reference_logprobs(batch)} if "ref_logp" in asked else {}
@@ -203,10 +220,13 @@ class Learner:
             for name, value_N in measured.items():
                 sorted_N = value_N.double().cpu().numpy()[order]
                 begin = 0
-                for index, number in zip(*np.unique(sequence_N, return_counts=True), strict=True):
-                    row = rows[index]
-                    columns[name][row.sample][row.start : row.start + number] = sorted_N[begin : begin + number]
-                    begin += number
+                for index, count in zip(*np.unique(sequence_N, return_counts=True), strict=True):
+                    row, end = rows[index], begin + count
+                    if index < number:
+                        columns[name][row.sample][row.start : row.start + count] = sorted_N[begin:end]
+                    elif name == "values":
+                        columns["final_values"][row.sample][row.start] = sorted_N[begin]
+                    begin = end
         return {name: self.ranks.all_reduce(values) for name, values in columns.items()}
 
     def update(
@@ -216,9 +236,19 @@ class Learner:
         targets: PerToken,
         algorithm: AlgorithmRun,
         entropy_weight: float,
+        *,
+        fresh: bool = False,
     ) -> UpdateStats:
         """Train on the samples that the algorithm trains on: ``epochs`` passes of ``minibatches`` optimizer steps. If
         there are none, only measure.
+
+        Args:
+            step: Step of the run, from 0.
+            samples: The samples.
+            targets: What the algorithm computed of them.
+            algorithm: The algorithm with its loss.
+            entropy_weight: Weight of the entropy bonus.
+            fresh: Whether the current weights sampled them, so that any difference in log-probs is rounding.
 
         Raises:
             TrainingDiverged: Too many consecutive steps were not finite.
@@ -231,14 +261,23 @@ class Learner:
         per_token = select(targets, keep)
         stats, options = UpdateStats(), algorithm.options
         optimizer_steps = 0
+        parts = []
+        for rows in split_for_minibatches(kept, per_token, options.minibatches):
+            shares = _LossNormalizer.of(rows, algorithm)
+            parts.append((shares, self._own_micro_batches(rows, shares.weighting)))
+        recompute = options.old_logprobs == "trainer" or (options.old_logprobs == "auto" and self._bounds_clip_rounding)
+        if recompute and options.epochs * len(parts) > 1:
+            parts = [(shares, [self._with_old_logp(batch) for batch in batches]) for shares, batches in parts]
         for epoch in range(options.epochs):
             self._value_targets.clear()
-            for part, rows in enumerate(split_for_minibatches(kept, per_token, options.minibatches)):
-                shares = _LossNormalizer.of(rows, algorithm)
+            for part, (shares, batches) in enumerate(parts):
                 loss = 0.0
-                for batch in self._own_micro_batches(rows, shares.weighting):
+                for batch in batches:
                     batch = batch.to(self.policy.device)
-                    loss += self._accumulate(step, batch, algorithm, entropy_weight, shares, stats)
+                    loss += self._accumulate(step, batch, algorithm, entropy_weight, shares, stats, recompute)
+                if fresh and not recompute and epoch == part == 0 and self._find_clipped_rounding(stats, options):
+                    self.optimizer.zero_grad(set_to_none=True)
+                    return self.update(step, samples, targets, algorithm, entropy_weight)
                 loss = sum(self.ranks.all_gather(loss))
                 self.ranks.all_reduce_gradients(self.parameters)
                 stats.loss += loss * shares.tokens
@@ -332,6 +371,7 @@ class Learner:
             "optimizer": self.optimizer.state_dict(),
             "value_head": None if self._value_head is None else self._value_head.state_dict(),
             "bad_steps": self._bad_steps,
+            "bounds_clip_rounding": self._bounds_clip_rounding,
             "version": self.version,
         }
 
@@ -358,8 +398,9 @@ class Learner:
         with torch.no_grad():
             for name, parameter in own.items():
                 parameter.copy_(saved[name])
-        self.optimizer.load_state_dict(state["optimizer"])
+        restore_optimizer(self.optimizer, state["optimizer"])
         self._bad_steps = state["bad_steps"]
+        self._bounds_clip_rounding = state["bounds_clip_rounding"]
         self.version = state["version"]
 
     @property
@@ -387,11 +428,16 @@ class Learner:
         entropy_weight: float,
         shares: _LossNormalizer,
         stats: UpdateStats,
+        recompute: bool,
     ) -> float:
-        """Add the weighted gradient of one microbatch and return its part of the loss."""
+        """Add the weighted gradient of one microbatch and return its part of the loss. With ``recompute``, the old
+        log-probs of a batch without them are the current ones: there is only one optimizer step.
+        """
         kl_weight = algorithm.options.kl
         outputs = self.policy.outputs(batch, entropy_gradient=entropy_weight > 0)
         logp_N, entropy_N = outputs.logp_N, outputs.entropy_N
+        if recompute and "old_logp" not in batch.targets:
+            batch = batch.with_targets(old_logp=logp_N.detach())
         loss_N, clipped_N = algorithm.loss(logp_N, batch)
         gap_N = logp_N.detach() - batch.sampler_logp_N
         sums: dict[str, Tensor] = {}
@@ -440,6 +486,36 @@ class Learner:
             own["tokens"] = int(measured[f"{role}/tokens"])
             stats.roles[role] = stats.roles.get(role, RoleStats()) + RoleStats(**own)
         return measured["loss"]
+
+    @torch.no_grad()
+    def _with_old_logp(self, batch: MicroBatch) -> MicroBatch:
+        return batch.with_targets(old_logp=self.policy.outputs(batch.to(self.policy.device)).logp_N)
+
+    def _find_clipped_rounding(self, stats: UpdateStats, options: AlgorithmOptions) -> bool:
+        """Warn once if the loss limits tokens although the weights have not changed since they were sampled. Return
+        whether the update must be repeated with old log-probs of the trainer.
+
+        Args:
+            stats: Sums over the tokens of the first optimizer step.
+            options: Options of the algorithm.
+        """
+        if self._bounds_clip_rounding:
+            return False
+        sums = self.ranks.all_gather((stats.clipped_low + stats.clipped_high, stats.tokens))
+        fraction = sum(clipped for clipped, _ in sums) / max(1, sum(tokens for _, tokens in sums))
+        if fraction <= _MAX_CLIPPED_ROUNDING:
+            return False
+        self._bounds_clip_rounding = True
+        auto = options.old_logprobs == "auto"
+        if self.ranks.is_main_process:
+            use = "from now on the old log-probs are the trainer's" if auto else "set algorithm.old_logprobs=trainer"
+            _log.warning(
+                "the bounds of the loss (algorithm.loss=%s) limit %.1f %% of the tokens although the weights have not "
+                "changed since they were sampled: the bounds are narrower than the difference between the log-probs of "
+                "sampler and trainer (up to %.2g nats); %s",
+                options.loss, 100 * fraction, stats.logprob_difference_max, use,
+            )  # fmt: skip
+        return auto
 
     def _fit_head(self, step: int, stats: UpdateStats) -> None:
         """Take additional steps of the value head alone, on the states of the passes over the batch."""
@@ -492,7 +568,7 @@ class Learner:
         if self._bad_steps >= min(self.config.max_bad_steps, self.steps):
             raise TrainingDiverged(
                 f"loss or gradient were not finite in {self._bad_steps} optimizer steps in a row, the last in step "
-                f"{step}; a lower optimizer.lr (now {self.config.lr:g}) usually helps. The last checkpoint is intact"
+                f"{step}; a lower optimizer.lr (now {self.peak_lr:g}) usually helps. The last checkpoint is intact"
             )
         return norm if math.isfinite(norm) else 0.0
 
@@ -530,6 +606,6 @@ class _LossNormalizer:
         role_B = torch.tensor([roles.get(row.role, -1) for row in rows])
         weighting = algorithm.options.aggregation
         if weighting == "constant":  # Dr. GRPO: convert the mean over sampled tokens to one over the maximum
-            scale = tokens / (len(rows) * algorithm.max_tokens)
+            scale = tokens / (len({row.sample for row in rows}) * algorithm.max_tokens)
             return cls(tokens, decisions, "token-mean", scale, roles, role_B)
         return cls(tokens, decisions, weighting, 1.0, roles, role_B)

@@ -14,6 +14,7 @@ import torch
 
 from trainers.algorithms import AlgorithmRun, PerToken, ValueOptions
 from trainers.algorithms.advantages import select
+from trainers.array_types import FloatArray
 from trainers.batching.token_count import TokenCount
 from trainers.config import OptimizerConfig
 from trainers.learner.learner import TOKEN_MEANS, Learner, RoleStats, UpdateStats
@@ -60,12 +61,12 @@ class LearnerSet:
         """Compute the signals an algorithm requests, for each sample with the weights trained on it."""
         if not asked:
             return {}
-        columns: dict[str, list[Any]] = {name: [np.zeros(0)] * len(samples) for name in asked}
+        columns: dict[str, list[FloatArray]] = {}
         for adapter, learner in self.by_adapter.items():
             chosen = _samples_of(samples, adapter)
-            signals = learner.signals([samples[index] for index in chosen], asked)
-            for name, column in columns.items():
-                for index, value_N in zip(chosen, signals[name], strict=True):
+            for name, values in learner.signals([samples[index] for index in chosen], asked).items():
+                column = columns.setdefault(name, [np.zeros(0)] * len(samples))
+                for index, value_N in zip(chosen, values, strict=True):
                     column[index] = value_N
         return columns
 
@@ -76,6 +77,8 @@ class LearnerSet:
         targets: PerToken,
         algorithm: AlgorithmRun,
         entropy_weights: Mapping[str, float],
+        *,
+        fresh: bool = False,
     ) -> dict[str, UpdateStats]:
         """Train each set of weights on its samples and return the statistics by adapter; see :meth:`Learner.update`.
 
@@ -87,7 +90,8 @@ class LearnerSet:
             chosen = _samples_of(samples, adapter)
             mine = [samples[index] for index in chosen]
             weight = entropy_weights[adapter]
-            updates[adapter] = learner.update(step, mine, select(targets, chosen), algorithm, weight)
+            per_token = select(targets, chosen)
+            updates[adapter] = learner.update(step, mine, per_token, algorithm, weight, fresh=fresh)
         return updates
 
     def state_dict(self) -> dict[str, Any]:

@@ -11,6 +11,7 @@ import torch
 from torch import nn
 
 from trainers.config import ConfigError, OptimizerConfig
+from trainers.model.size_defaults import is_tiny, num_weights, trains_all, with_learning_rate
 
 _log = logging.getLogger(__name__)
 
@@ -18,8 +19,8 @@ _log = logging.getLogger(__name__)
 _BETAS = (0.9, 0.95)
 # The fraction of the peak learning rate at the last step, unless it is constant.
 _FINAL_FRACTION = 0.1
-# Learning rates common for adapters degrade a full model of this size within a few steps; tiny models need them.
-_REAL_SIZE, _FULL_RATE = 50_000_000, 5e-5
+# Learning rates common for adapters degrade a full pretrained model within a few steps; tiny models need them.
+_FULL_RATE = 5e-5
 
 
 def make_optimizer(
@@ -44,6 +45,7 @@ def make_optimizer(
     Raises:
         ConfigError: The optimizer needs a library that is not installed.
     """
+    config = with_learning_rate(config, model)
     groups = parameter_groups(model, config, trained, plus_ratio) + [
         {"weight_decay": 0.0, "lr_scale": 1.0, **group} for group in further
     ]
@@ -94,24 +96,36 @@ def parameter_groups(
     trained: Sequence[tuple[str, nn.Parameter]] | None = None,
     plus_ratio: float = 1.0,
 ) -> list[dict[str, Any]]:
-    """Group the trained parameters (or the given ones) by weight decay and learning rate, in the order of the model.
+    """Group the trained parameters (or the given ones) by whether they are decayed and whether they are B matrices, in
+    the order of the model. The groups do not depend on the options, so that a run can be resumed with others.
 
     Norms, biases and embeddings (including an output head that shares their weight) are not decayed: pulling them to
     0 does not regularize.
     """
     embeddings = {id(module.weight) for module in model.modules() if isinstance(module, nn.Embedding)}
-    groups: dict[tuple[float, float], list[nn.Parameter]] = {}
+    groups: dict[tuple[bool, bool], list[nn.Parameter]] = {}
     if trained is None:
         trained = [(name, parameter) for name, parameter in model.named_parameters() if parameter.requires_grad]
     for name, parameter in trained:
         plain = parameter.ndim < 2 or id(parameter) in embeddings
-        decay = 0.0 if plain else config.weight_decay
-        scale = plus_ratio if ".lora_B." in name or ".lora_embedding_B." in name else 1.0
-        groups.setdefault((decay, scale), []).append(parameter)
+        up = ".lora_B." in name or ".lora_embedding_B." in name
+        groups.setdefault((plain, up), []).append(parameter)
     return [
-        {"params": parameters, "weight_decay": decay, "lr_scale": scale}
-        for (decay, scale), parameters in groups.items()
+        {
+            "params": parameters,
+            "weight_decay": 0.0 if plain else config.weight_decay,
+            "lr_scale": plus_ratio if up else 1.0,
+        }
+        for (plain, up), parameters in groups.items()
     ]
+
+
+def restore_optimizer(optimizer: torch.optim.Optimizer, state: dict[str, Any]) -> None:
+    """Restore the state of each parameter. The options of the groups remain those the optimizer was created with."""
+    options = [{**group, "params": None} for group in optimizer.param_groups]
+    optimizer.load_state_dict(state)
+    for group, own in zip(optimizer.param_groups, options, strict=True):
+        group.update({**own, "params": group["params"]})
 
 
 def learning_rate(config: OptimizerConfig, step: int, steps: int) -> float:
@@ -123,6 +137,7 @@ def learning_rate(config: OptimizerConfig, step: int, steps: int) -> float:
         "cosine": 0.5 * (1.0 + math.cos(math.pi * progress)),
         "constant": 1.0,
     }[config.schedule]
+    assert config.lr is not None, "the learner has set the default of the model"
     return config.lr * warmup * (_FINAL_FRACTION + (1.0 - _FINAL_FRACTION) * left)
 
 
@@ -134,11 +149,9 @@ def set_learning_rate(optimizer: torch.optim.Optimizer, rate: float) -> None:
 
 def rate_warning(model: nn.Module, config: OptimizerConfig) -> str | None:
     """Return a warning if the learning rate would degrade this model in full fine-tuning."""
-    full = all(parameter.requires_grad for parameter in model.parameters())
-    trained = sum(parameter.numel() for parameter in model.parameters())
-    if not full or trained < _REAL_SIZE or config.lr <= _FULL_RATE:
+    if not trains_all(model) or is_tiny(model) or config.lr is None or config.lr <= _FULL_RATE:
         return None
     return (
-        f"optimizer.lr={config.lr:g} is too high for full fine-tuning of {trained / 1e6:,.0f} M weights; typical are "
-        "1e-6 to 2e-5 (higher rates suit only adapters and tiny models)"
+        f"optimizer.lr={config.lr:g} is too high for full fine-tuning of {num_weights(model) / 1e6:,.0f} M weights; "
+        "typical are 1e-6 to 2e-5 (higher rates suit only adapters and tiny models)"
     )

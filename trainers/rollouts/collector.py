@@ -145,7 +145,7 @@ class RolloutCollector:
                 "env": train_env.env,
                 "sampler": sampler,
                 "renderer": ChatRenderer(tokenizer),
-                "sampling_params": self._params(sampling.max_tokens),
+                "sampling_params": self._params(sampling.reply_limit),
                 "n_parallel": env.parallel,
                 "workers": env.workers,
                 "max_turns": env.max_turns,

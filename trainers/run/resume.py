@@ -23,8 +23,9 @@ from trainers.model import Policy
 _VALUES_PER_TENSOR = 64
 _TASKS_COMPARED = 64
 
-# Adapters of another shape or scale have other weights.
-_FIXED = ("model.tuning", "model.lora.")
+# Adapters of another shape or scale have other weights, and optimizers other states.
+_FIXED = ("model.tuning", "model.lora.", "optimizer.name")
+_APPLIED = ("model.lora.plus_ratio",)
 _NOT_COMPARED = ("resume", "progress", "output")
 
 
@@ -101,7 +102,8 @@ def resume_blockers(state: Mapping[str, Any], fingerprints: Mapping[str, str], c
         fingerprints: Fingerprints of the current run, by description.
         config: The current options.
     """
-    if options := [change for change in config_changes(state["config"], config) if change.startswith(_FIXED)]:
+    changes = config_changes(state["config"], config)
+    if options := [change for change in changes if change.startswith(_FIXED) and not change.startswith(_APPLIED)]:
         return options  # they are the reason why the weights differ as well
     return [
         f"{what} differ from those of the checkpoint"

@@ -78,7 +78,7 @@ class RunState:
             "algorithm": self.algorithm.state_dict(),
             "curriculum": self.curriculum.state_dict(),
             "prefetcher": self.prefetcher.state_dict(),
-            "entropy_weights": self.entropy_weights,
+            "entropy": {adapter: bonus.state_dict() for adapter, bonus in self.entropy.items()},
             "opponents": {} if self.opponents is None else self.opponents.state_dict(),
             "generators": generator_states(),
             "validation": self.validation,
@@ -101,7 +101,7 @@ class RunState:
         self.algorithm.load_state_dict(state["algorithm"])
         self.prefetcher.load_state_dict(state["prefetcher"])
         for adapter, bonus in self.entropy.items():
-            bonus.weight = state["entropy_weights"][adapter]
+            bonus.load_state_dict(state["entropy"][adapter])
         if self.opponents is not None and state["opponents"]:
             self.opponents.load_state_dict(state["opponents"])
         set_generator_states(state["generators"])

@@ -18,6 +18,7 @@ from trainers.config.roles import check_role_assignment
 from trainers.entropy import EntropyBonus
 from trainers.learner import LearnerSet
 from trainers.model import Policy
+from trainers.model.size_defaults import size_note, with_learning_rate, with_max_tokens
 from trainers.process_group import ProcessGroup, limit_threads, open_process_group
 from trainers.rollouts.collector import RolloutCollector
 from trainers.rollouts.curriculum import TaskCurriculum
@@ -114,8 +115,9 @@ def open_run(
             seed=config.seed,
             adapters=assignment.adapters(train_env.roles) if train_env.roles else ("",),
         )
+        given, config = config, _with_size_defaults(config, policy, train_env)
         memory = PeakMemory(policy.device)
-        max_tokens = config.sampling.max_response_tokens or config.sampling.max_tokens
+        max_tokens = config.sampling.max_response_tokens or config.sampling.reply_limit
         algorithm_run = make_algorithm(config.algorithm, max_tokens)
         learners = LearnerSet(policy, config.optimizer, config.steps, algorithm_run.value, ranks)
         curriculum = TaskCurriculum(train_env.train, config.curriculum, config.seed)
@@ -152,7 +154,9 @@ def open_run(
         log = RunLog(config, clock, memory, done=state.step, keep_until=keep_until, is_main_process=main)
         opened.enter_context(log)
         opened.enter_context(on_stop_signal(collector.abandon))
-        for note in notes:
+        chosen = {} if given.optimizer.lr else {"optimizer.lr": config.optimizer.lr}
+        chosen |= {} if given.sampling.max_tokens else {"sampling.max_tokens": config.sampling.max_tokens}
+        for note in [*size_note(policy.model, chosen), *notes]:
             log.note(note)
         validation = Validation(config, collector, publisher, state, log, ranks, callbacks)
         yield TrainingRun(
@@ -169,6 +173,15 @@ def _complete_config(config: TrainConfig, env: TrainEnv | None, algorithm: Algor
     for warning in validate(config):
         _log.warning("%s", warning)
     return config
+
+
+def _with_size_defaults(config: TrainConfig, policy: Policy, train_env: TrainEnv) -> TrainConfig:
+    """Return the options with the defaults that depend on the model and the environment."""
+    return replace(
+        config,
+        optimizer=with_learning_rate(config.optimizer, policy.model),
+        sampling=with_max_tokens(config.sampling, policy.model, train_env.reply_tokens),
+    )
 
 
 def _open_ranks(config: TrainConfig, opened: contextlib.ExitStack) -> ProcessGroup:

@@ -124,6 +124,8 @@ class CodeEnv(QuestionEnv, AsyncTextEnv):
     v0: first release.
     """
 
+    reply_tokens: ClassVar[int] = 1024
+
     bound_to_loop: ClassVar[bool] = False  # a pool works with every event loop
 
     def __init__(

@@ -140,6 +140,8 @@ class SWEEnv(AsyncTextEnv):
     v0: first release.
     """
 
+    reply_tokens: ClassVar[int] = 1024
+
     metadata: ClassVar[dict[str, Any]] = {"render_modes": ["ansi"], "render_fps": 4}  # type: ignore[misc]
 
     def __init__(
