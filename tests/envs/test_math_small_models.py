@@ -96,7 +96,7 @@ def test_the_prompt_names_the_format_and_shows_solved_examples_of_other_problems
     for answer_format, rule, reply in (
         ("boxed", "\\boxed{}", r"Reply: \\boxed\{(\d+)\}"),
         ("answer_line", "'Answer: ...'", r"Reply: Answer: (\d+)"),
-        ("last_number", "last number", r"Reply: (\d+)"),
+        ("last_number", "End your reply with the answer", r"Reply: (\d+)"),
     ):
         env = gym.make("rllm/Math-v0", difficulty=0, split="test", examples=3, answer_format=answer_format)
         for seed in range(20):

@@ -24,7 +24,7 @@ FORMS = {"number": " as one number", "fraction": " as one number", "polynomial":
 _RULES = {
     "boxed": "Give the final answer{form} in \\boxed{{}}.",
     "answer_line": "End your reply with a line 'Answer: ...' that gives the final answer{form}.",
-    "last_number": "The last number of your reply is taken as your answer.",
+    "last_number": "End your reply with the answer.",
 }
 _EXAMPLES = {"boxed": "\\boxed{{{answer}}}", "answer_line": "Answer: {answer}", "last_number": "{answer}"}
 MISSING = {
