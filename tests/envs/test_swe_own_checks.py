@@ -12,6 +12,7 @@ from envs.test_swe_from_commit import repository
 import rllm_gym  # noqa: F401 - registers the ids
 from rllm_gym.envs.swe.from_commit import task_from_commit
 from rllm_gym.envs.swe.own_checks import expand_checks
+from rllm_gym.grading.python_source import parse_python
 
 TOOLS = '''
 import textwrap
@@ -106,7 +107,7 @@ def make_tree(root: Path, **files: str) -> Path:
 def test_checks_are_expanded_where_they_mean_the_same(tmp_path: Path) -> None:
     root = make_tree(tmp_path)
     expanded = expand_checks(TESTS, "tests/test_core.py", root)
-    calls = {ast.unparse(node.func) for node in ast.walk(ast.parse(expanded)) if isinstance(node, ast.Call)}
+    calls = {ast.unparse(node.func) for node in ast.walk(parse_python(expanded)) if isinstance(node, ast.Call)}
     assert not calls & {"self.assertShouts", "self.assertTwice", "self.dedent", "check_length", "testing.check_length"}
     assert expanded.count("self.assertEqual(_text") == 4
     assert "'HOW ARE YOU!'" in expanded or "dedent('\\n                HOW ARE YOU!" in expanded

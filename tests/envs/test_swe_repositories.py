@@ -30,6 +30,7 @@ from rllm_gym.envs.swe.repositories.catalog import (
     report,
     without_tests,
 )
+from rllm_gym.grading.python_source import parse_python
 from rllm_gym.grading.swe import RepositoryTests, grade_repository
 from rllm_gym.sandbox import shared_pool
 from rllm_gym.sandbox.tree import Changes, TreeFile
@@ -148,7 +149,7 @@ def test_the_agent_sees_no_test_that_shows_the_bug() -> None:
 
 def functions(source: str) -> set[str]:
     names = set()
-    for node in ast.parse(source).body:
+    for node in parse_python(source).body:
         if isinstance(node, ast.ClassDef):
             names |= {f"{node.name}::{item.name}" for item in node.body if isinstance(item, ast.FunctionDef)}
         elif isinstance(node, ast.FunctionDef):

@@ -1,7 +1,8 @@
-"""Several threads of a grader parse untrusted source at once, which CPython 3.11 does not survive by itself."""
+"""Parsing foreign source does not depend on what else the process does, which breaks CPython 3.11 by itself."""
 
 from __future__ import annotations
 
+import ast
 import gc
 import sys
 import threading
@@ -54,3 +55,31 @@ def test_concurrent_threads_can_parse(frequent_thread_switches: None) -> None:
         for thread in literals:
             thread.join()
     assert not wrong
+
+
+class Parses:
+    """An object in a cycle whose finalizer parses, as formatting a traceback does."""
+
+    def __init__(self) -> None:
+        self.itself = self
+
+    def __del__(self) -> None:
+        ast.parse("(a + b)")
+
+
+def test_a_finalizer_that_parses_does_no_harm() -> None:
+    """A plain ``ast.parse`` raises ``SystemError: AST constructor recursion depth mismatch``."""
+    before = gc.get_threshold()
+    gc.set_threshold(50, 1, 1)
+    try:
+        for parse, text in ((parse_python, SOURCE), (parse_literal, str(list(range(3000))))) * 5:
+            objects = [Parses() for _ in range(20)]
+            del objects
+            parse(text)
+            assert gc.isenabled()
+        gc.disable()
+        parse_python("1")
+        assert not gc.isenabled()
+    finally:
+        gc.enable()
+        gc.set_threshold(*before)

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from rllm_gym.grading.python_source import parse_python
+
 BENCHMARKS = Path(__file__).resolve().parents[2] / "benchmarks"
 FILLED = "\0"
 """Stands for a value in an f-string."""
@@ -22,7 +24,7 @@ def script_of(result: Path) -> Path:
 def written_by(script: Path) -> re.Pattern[str]:
     """Return a pattern of the headings and table cells in the script's strings."""
     literals = []
-    for node in ast.walk(ast.parse(script.read_text())):
+    for node in ast.walk(parse_python(script.read_text())):
         if isinstance(node, ast.JoinedStr):
             values = (part.value if isinstance(part, ast.Constant) else FILLED for part in node.values)
             literals.append("".join(map(str, values)))

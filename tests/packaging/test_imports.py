@@ -16,6 +16,8 @@ from pathlib import Path
 
 from packaging.requirements import Requirement
 
+from rllm_gym.grading.python_source import parse_python
+
 ROOT = Path(__file__).resolve().parents[2]
 
 LAYERS = (
@@ -85,7 +87,7 @@ def imports(module: str, tree: ast.AST) -> Iterator[tuple[str, int]]:
 
 
 def tree_of(module: str) -> ast.AST:
-    return ast.parse(FILES[module].read_text("utf-8"))
+    return parse_python(FILES[module].read_text("utf-8"))
 
 
 @functools.cache

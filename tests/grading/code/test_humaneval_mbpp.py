@@ -12,6 +12,7 @@ import pytest
 from grade_many import grade_many
 
 from rllm_gym.grading.code import FunctionTests, validate
+from rllm_gym.grading.python_source import parse_python
 from rllm_gym.sandbox import SandboxPool
 
 # The datasets write "\\w" without an r before it.
@@ -47,7 +48,7 @@ def rows(data: Path) -> list[Row]:
     for line in (data / "mbpp_test.jsonl").read_text("utf-8").splitlines():
         row = json.loads(line)
         text = "\n".join(row["test"])
-        names = [node.name for node in ast.parse(row["code"]).body if isinstance(node, ast.FunctionDef)]
+        names = [node.name for node in parse_python(row["code"]).body if isinstance(node, ast.FunctionDef)]
         entry = next(name for name in names if re.search(rf"\b{name}\b", text))
         setup = TREES if row["task_id"] == 367 else ""
         found.append((f"MBPP/{row['task_id']}", row["code"], FunctionTests(entry, text, "assert", setup=setup)))
@@ -56,7 +57,7 @@ def rows(data: Path) -> list[Row]:
 
 def returning_none(source: str) -> str:
     """Return the program with every function returning at once."""
-    tree = ast.parse(source)
+    tree = parse_python(source)
     for node in ast.walk(tree):
         if isinstance(node, ast.FunctionDef):
             node.body = [ast.Return(ast.Constant(None))]
@@ -84,7 +85,7 @@ def _wrong(value):
 
 def returning_wrong(source: str, entry: str) -> str:
     """Return the program with a different return value in every tested function."""
-    tree = ast.parse(source)
+    tree = parse_python(source)
     for node in tree.body:
         if isinstance(node, ast.FunctionDef) and node.name == entry:
             for statement in node.body:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import json
 import time
 from datetime import date, datetime, timedelta
@@ -16,6 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rllm_gym.core import TaskError
+from rllm_gym.grading.python_source import parse_python
 from rllm_gym.grading.swe.assertions import Unsupported, evaluate
 from rllm_gym.grading.swe.inside import observer as observers
 from rllm_gym.grading.swe.inside.observer import encode
@@ -229,7 +229,7 @@ CONDITIONS = [
 @pytest.mark.parametrize("condition", CONDITIONS)
 def test_conditions_are_evaluated_as_python_does(condition: str) -> None:
     expected = eval(condition, dict(VALUES))  # noqa: S307 - written above
-    assert bool(evaluate(ast.parse(condition, mode="eval").body, VALUES)) == bool(expected)
+    assert bool(evaluate(parse_python(condition).body[0].value, VALUES)) == bool(expected)
 
 
 def test_other_operations_do_not_exist() -> None:
@@ -244,11 +244,11 @@ def test_other_operations_do_not_exist() -> None:
         "a if a else b",
     ):
         with pytest.raises((Unsupported, KeyError)):
-            evaluate(ast.parse(text, mode="eval").body, VALUES)
+            evaluate(parse_python(text).body[0].value, VALUES)
 
 
 def test_an_evaluation_ends() -> None:
-    node = ast.parse("all(x == x for x in b for y in b for z in b)", mode="eval").body
+    node = parse_python("all(x == x for x in b for y in b for z in b)").body[0].value
     with pytest.raises(Unsupported):
         evaluate(node, {"b": list(range(1_000))})
 

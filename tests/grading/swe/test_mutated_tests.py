@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from rllm_gym.grading.python_source import parse_python
 from rllm_gym.grading.swe.mutated_tests import mutate_tests, sentinel_file, with_sentinel
 from rllm_gym.grading.swe.test_source import TestSource, function_key
 
@@ -147,7 +148,7 @@ def test_each_compared_parameter_is_mutated() -> None:
         "def test_f(x, wanted):\n    assert f(x) == wanted\n"
     )
     copy = mutate_tests(TestSource(text), ["test_f"], random.Random(0))
-    decorator = ast.parse(copy.text).body[1].decorator_list[0]  # type: ignore[attr-defined]
+    decorator = parse_python(copy.text).body[1].decorator_list[0]  # type: ignore[attr-defined]
     rows = [ast.literal_eval(row) for row in decorator.args[1].elts[:2]]
     assert [row[0] for row in rows] == [1, 2]
     assert all(row[1] != 2 * row[0] for row in rows)
