@@ -54,7 +54,16 @@ def test_it_answers_as_it_was_trained_to(smollm2: Path, capsys: pytest.CaptureFi
     result = evaluated(
         capsys,
         *("rllm/Math-v0", "-k", f"tasks={rows}", "-k", "answer_format=last_number", "-k", "split=null"),
-        *("--model.path", str(smollm2), "--sampling.temperature", "0", "--sampling.max-tokens", "48"),
+        *(
+            "--model.path",
+            str(smollm2),
+            "--sampling.temperature",
+            "0",
+            "--sampling.max-tokens",
+            "48",
+            "--system-prompt",
+            "",
+        ),
     )
     assert result["pass"]["1"]["value"] == 1
     assert result["faults"] == {}
