@@ -13,7 +13,7 @@ from rllm_gym.agents.web import WebAgent
 class MathAgent(ChatAgent):
     """A :class:`ChatAgent` with a system prompt for mathematics problems."""
 
-    system_prompt = "Solve the problem step by step. Put the final answer in \\boxed{}."
+    system_prompt = "Solve the problem step by step."  # the environment says how to give the answer
 
 
 class CodeAgent(ChatAgent):

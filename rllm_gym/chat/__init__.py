@@ -2,6 +2,7 @@
 
 from rllm_gym.chat.message import ContentPart, Message, ToolCall
 from rllm_gym.chat.renderer import ChatRenderer, ChatTemplateError, SampledSpan, TokenPrefix
+from rllm_gym.chat.tokenizer import load_tokenizer, reply_decoder
 
 __all__ = [
     "ChatRenderer",
@@ -11,4 +12,6 @@ __all__ = [
     "SampledSpan",
     "TokenPrefix",
     "ToolCall",
+    "load_tokenizer",
+    "reply_decoder",
 ]

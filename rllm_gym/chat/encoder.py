@@ -6,11 +6,13 @@ tokenizer; messages and templates are in ``rllm_gym.chat.renderer``.
 
 from __future__ import annotations
 
+import itertools
 import json
 import re
 import secrets
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 # Shields use supplementary private-use planes: neither white space nor letters, and very rare in texts.
@@ -46,12 +48,13 @@ class ControlTokenEscaper:
 
 
 class TemplateEncoder:
-    """Encodes rendered templates with a copy of the tokenizer in which no text can spell a control token.
+    """Encodes rendered templates so that no text can spell a control token.
 
-    In the copy every control token has an unguessable name. A control token is one of the tokenizer's added tokens
-    that is special, or that contains more than letters, digits and white space: ``<|im_start|>`` and ``<think>``, but
-    not a run of spaces or an added word. Encoding is one call of the copy, so the ids around the control tokens are
-    the same as those of the original tokenizer.
+    A control token is one of the tokenizer's added tokens that is special, or that contains more than letters, digits
+    and white space and is not an HTML tag: ``<|im_start|>`` and ``<think>``, but not a run of spaces, an added word, or
+    ``<table>``. Texts that spell none, nearly all of them, are encoded by the tokenizer itself. For the others there is
+    a copy of it, made when the first one arrives, in which every control token has an unguessable name. Encoding is one
+    call of either, so the ids around the control tokens are those of the tokenizer.
 
     Args:
         tokenizer: A Hugging Face tokenizer backed by the ``tokenizers`` library.
@@ -67,11 +70,14 @@ class TemplateEncoder:
         added = {index: token for index, token in tokenizer.added_tokens_decoder.items() if token.content}
         controls = {index: token for index, token in added.items() if _is_control(token)}
         names = {token.content: f"rllm{secrets.token_hex(16)}z" for token in controls.values()}
+        self._backend = backend
         self._anchor = f"rllm{secrets.token_hex(16)}a"
-        self._copy, self._remap = _copy_with_names(backend.to_str(), names, controls, self._anchor)
+        self._control_before = _usable_as_anchor(backend, controls)
         self.control_ids = frozenset(controls)
         self._names = names
         self._find = _alternatives(names)
+        if self._control_before is None or _has_unused_ids(backend):
+            _ = self._copy  # a tokenizer that cannot be copied is refused here
         special = [token.content for token in controls.values() if token.special]
         self._starts = re.compile(f"(?={_alternatives(special).pattern}).", re.DOTALL) if special else None
         self._edges = tuple(sorted({edge for content in names for edge in (content[0], content[-1])}))
@@ -94,22 +100,42 @@ class TemplateEncoder:
             at_start: Whether the text begins the conversation. If not, a tokenizer that adds a space before the first
                 word must not do so.
         """
-        text = self._find.sub(lambda match: self._names[match[0]], rendered) if self._names else rendered
-        text = text.translate(escaper.unescape) if escaper.edges else text
+        text = rendered.translate(escaper.unescape) if escaper.edges else rendered
+        if self._encodes_as_rendered(rendered, text):
+            backend, anchor = self._backend, self._control_before
+            remap: dict[int, int] = {}
+        else:
+            backend, remap = self._copy
+            anchor = self._anchor
+            text = self._find.sub(lambda match: self._names[match[0]], rendered) if self._names else rendered
+            text = text.translate(escaper.unescape) if escaper.edges else text
         if not at_start:
-            text = self._anchor + text
+            text = f"{anchor}{text}"
         try:
-            ids: list[int] = self._copy.encode(text, add_special_tokens=False).ids
+            ids: list[int] = backend.encode(text, add_special_tokens=False).ids
         except (UnicodeEncodeError, TypeError):
             # Lone surrogates cannot be encoded as UTF-8, but an environment may return them.
             text = text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
-            ids = self._copy.encode(text, add_special_tokens=False).ids
+            ids = backend.encode(text, add_special_tokens=False).ids
         if not at_start:
             ids = ids[1:]
-        if self._remap:
-            remap = self._remap
-            ids = [remap.get(index, index) for index in ids]
-        return ids
+        return [remap.get(index, index) for index in ids] if remap else ids
+
+    def _encodes_as_rendered(self, shielded: str, text: str) -> bool:
+        """Return whether the tokenizer itself finds the template's control tokens in a text, and no others."""
+        if self._control_before is None or self._backend.truncation is not None or self._backend.padding is not None:
+            return False
+        if not self._names or shielded == text:
+            return True
+        own = self._find.finditer(shielded)
+        return all(
+            mine is not None and found is not None and mine.span() == found.span()
+            for mine, found in itertools.zip_longest(own, self._find.finditer(text))
+        )
+
+    @cached_property
+    def _copy(self) -> tuple[Any, dict[int, int]]:
+        return _copy_with_names(self._backend.to_str(), self._names, self._anchor)
 
     def _make_escaper(self, avoid: str) -> ControlTokenEscaper:
         taken = set(avoid)
@@ -125,8 +151,39 @@ class TemplateEncoder:
         return ControlTokenEscaper(lower, lift, self._edges, self._starts)
 
 
+_TAG = re.compile(r"</?([a-z]+[1-6]?)>")
+# Tokenizers of models that were trained on much HTML, such as Gemma's, have added tokens for it.
+_HTML = frozenset(
+    """a abbr address article aside audio b blockquote body br button canvas caption cite code col colgroup dd del
+    details div dl dt em embed fieldset figcaption figure footer form h1 h2 h3 h4 h5 h6 head header hr html i iframe img
+    input ins kbd label legend li link main mark meta nav object ol option p pre q s samp script section select small
+    source span strong style sub summary sup table tbody td template textarea tfoot th thead time title tr u ul var
+    video""".split()  # noqa: SIM905
+)
+
+
 def _is_control(token: Any) -> bool:
-    return bool(token.special) or any(not (char.isalnum() or char.isspace()) for char in token.content)
+    if token.special:
+        return True
+    tag = _TAG.fullmatch(token.content)
+    if tag and tag[1] in _HTML:
+        return False
+    # Tokenizers in the manner of sentencepiece write a space as U+2581.
+    return any(not (char.isalnum() or char.isspace() or char == "\u2581") for char in token.content)
+
+
+def _usable_as_anchor(backend: Any, controls: dict[int, Any]) -> str | None:
+    """Return a control token that can stand before a text, so that the text is not the beginning; ``None`` if none."""
+    for index, token in itertools.islice(controls.items(), 20):
+        ids = backend.encode(f"{token.content} a", add_special_tokens=False).ids
+        if ids[:1] == [index] and not (token.lstrip or token.rstrip or token.single_word):
+            return str(token.content)
+    return None
+
+
+def _has_unused_ids(backend: Any) -> bool:
+    vocabulary = backend.get_vocab(with_added_tokens=False)
+    return max(vocabulary.values(), default=-1) >= len(vocabulary)
 
 
 def _alternatives(contents: Iterable[str]) -> re.Pattern[str]:
@@ -134,9 +191,7 @@ def _alternatives(contents: Iterable[str]) -> re.Pattern[str]:
     return re.compile("(?:" + "|".join(re.escape(text) for text in sorted(contents, key=len, reverse=True)) + ")")
 
 
-def _copy_with_names(
-    serialized: str, names: dict[str, str], controls: dict[int, Any], anchor: str
-) -> tuple[Any, dict[int, int]]:
+def _copy_with_names(serialized: str, names: dict[str, str], anchor: str) -> tuple[Any, dict[int, int]]:
     """Return a copy of the tokenizer with renamed control tokens, and the mapping from its ids to the original ids."""
     from tokenizers import AddedToken, Tokenizer
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import json
 import secrets
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -106,13 +106,14 @@ class ChatRenderer:
 
         It must be a stop token if the model's own end-of-text token is another one, as for base models.
         """
-        try:
-            text = self._after_reply([_OPENING, self._placeholder_message()], None)
-        except ChatTemplateError:
-            return None
-        ids = self._encoder.encode(text, self._encoder.make_escaper([]), at_start=False)
-        index = self._first_control(ids)
-        return None if index is None else ids[index]
+        # Some templates end the last turn with another token than earlier ones: <|return|> and <|end|> in gpt-oss.
+        for awaits_reply in (False, True):
+            with contextlib.suppress(ChatTemplateError):
+                text = self._after_reply([_OPENING, self._placeholder_message()], None, awaits_reply=awaits_reply)
+                ids = self._encoder.encode(text, self._encoder.make_escaper([]), at_start=False)
+                if (index := self._first_control(ids)) is not None:
+                    return ids[index]
+        return None
 
     def extend(
         self,
@@ -273,7 +274,7 @@ class ChatRenderer:
         ids = self._encoder.encode(rendered, escaper, at_start=False)
         # If the end-of-turn token was sampled, do not add the template's own as well.
         index = self._first_control(ids)
-        if index is not None and ids[index] == last_id:
+        if index is not None and last_id is not None and last_id in (ids[index], self.end_of_turn_id):
             ids = ids[index + 1 :]
         return ids
 
@@ -326,8 +327,8 @@ class ChatRenderer:
     def _placeholder_message(self) -> dict[str, Any]:
         return {"role": "assistant", "content": self._reply}
 
-    def _after_reply(self, chat: list[dict[str, Any]], tools: list[Any] | None) -> str:
-        rendered = self._render(chat, tools)
+    def _after_reply(self, chat: list[dict[str, Any]], tools: list[Any] | None, *, awaits_reply: bool = True) -> str:
+        rendered = self._render(chat, tools, awaits_reply=awaits_reply)
         _, found, after = rendered.partition(self._reply)
         if not found or self._reply in after:
             raise ChatTemplateError(
@@ -345,7 +346,19 @@ class ChatRenderer:
         except ChatTemplateError:
             return ""
         lead = rendered.removeprefix(before).partition(self._reply)[0]
-        return "" if lead.strip() else lead
+        # A channel's name between control tokens, such as <|channel|>final<|message|> in gpt-oss, begins the reply.
+        is_header = lead.startswith("<|channel|>") and lead.endswith("<|message|>")
+        return lead if is_header or not lead.strip() else ""
+
+    @cached_property
+    def _writes_calls(self) -> bool:
+        """Whether the template writes the tool calls of an assistant's message."""
+        call = {"type": "function", "id": "call00000", "function": {"name": self._reply, "arguments": {"a": 1}}}
+        message = {"role": "assistant", "content": None, "tool_calls": [call]}
+        try:
+            return self._reply in self._render([_OPENING, message], None, awaits_reply=False)
+        except ChatTemplateError:  # it may need the tools, or a result after the call
+            return True
 
     def _with_calls(self, prefix: TokenPrefix, message: Message, escaper: ControlTokenEscaper) -> str:
         """Return the template's text of an assistant message with tool calls, after the generation prompt."""
@@ -362,28 +375,27 @@ class ChatRenderer:
         return reply
 
     def _render(self, chat: list[dict[str, Any]], tools: list[Any] | None, *, awaits_reply: bool = True) -> str:
-        try:
-            rendered: str = self.tokenizer.apply_chat_template(
-                chat,
-                tools=tools,
-                chat_template=self._template,
-                tokenize=False,
-                add_generation_prompt=awaits_reply,
-                **self._template_kwargs,
-            )
-            return rendered
-        except Exception as error:
-            if type(error).__module__.partition(".")[0] != "jinja2" and not isinstance(error, TypeError):
-                raise
-            folded = _system_in_first_message(chat)
-            if folded is not None:
-                with contextlib.suppress(ChatTemplateError):
-                    return self._render(folded, tools, awaits_reply=awaits_reply)
-            roles = " ".join(message["role"] for message in chat)
-            raise ChatTemplateError(
-                f"the chat template cannot render messages with the roles [{roles}]: {error}. Change the order "
-                "or form of the messages to those that the model was trained on, or pass another chat_template"
-            ) from error
+        first_error: Exception | None = None
+        for form in _forms(chat):
+            try:
+                rendered: str = self.tokenizer.apply_chat_template(
+                    form,
+                    tools=tools,
+                    chat_template=self._template,
+                    tokenize=False,
+                    add_generation_prompt=awaits_reply,
+                    **self._template_kwargs,
+                )
+                return rendered
+            except Exception as error:
+                if type(error).__module__.partition(".")[0] != "jinja2" and not isinstance(error, TypeError):
+                    raise
+                first_error = first_error or error
+        roles = " ".join(message["role"] for message in chat)
+        raise ChatTemplateError(
+            f"the chat template cannot render messages with the roles [{roles}]: {first_error}. Change the order "
+            "or form of the messages to those that the model was trained on, or pass another chat_template"
+        ) from first_error
 
     # Converting messages
 
@@ -414,6 +426,13 @@ class ChatRenderer:
                     }
                     for call in message.tool_calls
                 ]
+                # As in OpenAI's API; DeepSeek's templates leave out the calls of a message with an empty text.
+                row["content"] = row["content"] or None
+                if not self._writes_calls:
+                    raise ChatTemplateError(
+                        f"message {number} has tool calls, which the chat template leaves out; put the calls into the "
+                        "message's content as the model writes them, or pass another chat_template"
+                    )
             chat.append(row)
         return chat
 
@@ -446,12 +465,33 @@ def _common_length(old: tuple[Message, ...], new: tuple[Message, ...]) -> int:
     )
 
 
-def _system_in_first_message(chat: list[dict[str, Any]]) -> list[dict[str, Any]] | None:
-    """Return the conversation with the system prompt moved into the first user message; ``None`` if it has none."""
-    if [message["role"] for message in chat[:2]] != ["system", "user"]:
-        return None
-    system, user, *rest = chat
-    return [{**user, "content": f"{system['content']}\n\n{user['content']}"}, *rest]
+def _forms(chat: list[dict[str, Any]]) -> Iterator[list[dict[str, Any]]]:
+    """Return a conversation in the forms that templates accept, the usual one first.
+
+    Templates differ in whether the arguments of a tool call are an object or JSON text, in the content of a message
+    that is nothing but calls, and in whether there is a system role: without one, its text begins the first message.
+    """
+    forms = [chat]
+    if any(message.get("tool_calls") for message in chat):
+        forms.append([_with_json_arguments(message) for message in chat])
+    if any(message["content"] is None for message in chat):
+        forms += [[message | {"content": message["content"] or ""} for message in form] for form in forms]
+    yield from forms
+    if [message["role"] for message in chat[:2]] == ["system", "user"]:
+        for system, user, *rest in forms:
+            yield [{**user, "content": f"{system['content']}\n\n{user['content']}"}, *rest]
+
+
+def _with_json_arguments(message: dict[str, Any]) -> dict[str, Any]:
+    calls = [
+        call | {"function": call["function"] | {"arguments": _json_text(call["function"]["arguments"])}}
+        for call in message.get("tool_calls", ())
+    ]
+    return message | {"tool_calls": calls} if calls else message
+
+
+def _json_text(arguments: Any) -> str:
+    return arguments if isinstance(arguments, str) else json.dumps(arguments, ensure_ascii=False)
 
 
 def _tools_json(tools: Sequence[Mapping[str, Any]] | str | None) -> str:

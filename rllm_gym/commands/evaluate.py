@@ -17,6 +17,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from rllm_gym.chat.tokenizer import load_tokenizer
 from rllm_gym.commands.endpoint import add_endpoint_arguments, check_endpoint_arguments, endpoint_sampler
 from rllm_gym.commands.env_arguments import add_environment_arguments, creation_errors, import_module, parse_kwargs
 from rllm_gym.commands.errors import CommandError
@@ -255,7 +256,7 @@ def _sampler(options: argparse.Namespace) -> Sampler:
 
 def _torch_sampler(path: str, device: str, dtype: str, threads: int | None) -> Sampler:
     import torch
-    from transformers import AutoModelForCausalLM, AutoTokenizer
+    from transformers import AutoModelForCausalLM
     from transformers.utils import logging
 
     from rllm_gym.samplers import TorchSampler
@@ -282,7 +283,7 @@ def _torch_sampler(path: str, device: str, dtype: str, threads: int | None) -> S
         else:
             model, base = AutoModelForCausalLM.from_pretrained(path, dtype=weights), path
         has_tokenizer = (Path(path) / "tokenizer_config.json").is_file()
-        tokenizer = AutoTokenizer.from_pretrained(path if has_tokenizer else base)
+        tokenizer = load_tokenizer(path if has_tokenizer else base)
         if threads is None and model.num_parameters() < _SMALL_MODEL:
             threads = 1
         return TorchSampler(model.to(device).eval(), tokenizer, num_threads=threads)

@@ -34,6 +34,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
         "rllm_gym.commands.serve_sites:main",
         "serve a task of the built-in web sites for your own browser",
     ),
+    "model": ("rllm_gym.commands.model:main", "write a small pretrained model to a folder, without a model hub"),
     "new-env": ("rllm_gym.commands.new_env:main", "create a new environment and its test from a template"),
 }
 # Summaries of the trainer's commands, so that --help does not import torch.

@@ -12,8 +12,12 @@ from rllm_gym.data import Taskset, load_tasks
 from rllm_gym.data.conversion import RowToTask
 
 DIFFICULTIES = (1, 2, 3, 4, 5)
-"""Difficulties that ``None`` selects. Mathematics and programming also have 6 to 8, which have to be asked for."""
+"""Difficulties that ``None`` selects. Mathematics and programming also have 6 to 8, and mathematics 0, which have to be
+asked for."""
 HIGHEST_DIFFICULTY = 8
+
+LevelTable = tuple[int, int, Mapping[str, Any]]
+"""The lowest and the highest difficulty of the families in a table, and the families by name."""
 
 
 def select_families(families: str | Iterable[str] | None, known: Iterable[str]) -> tuple[str, ...]:
@@ -29,8 +33,13 @@ def select_families(families: str | Iterable[str] | None, known: Iterable[str]) 
     return tuple(family for family in known if family in chosen)
 
 
-def difficulty_range(difficulty: Any, highest: int = DIFFICULTIES[-1]) -> tuple[int, int]:
+def difficulty_range(difficulty: Any, highest: int = DIFFICULTIES[-1], lowest: int = 1) -> tuple[int, int]:
     """Return the lowest and the highest difficulty of ``1``, ``(1, 3)``, ``range(1, 4)`` or ``None`` (1 to 5).
+
+    Args:
+        difficulty: One of these.
+        highest: The highest that exists.
+        lowest: The lowest that exists.
 
     Raises:
         TaskError: It is none of these.
@@ -42,36 +51,34 @@ def difficulty_range(difficulty: Any, highest: int = DIFFICULTIES[-1]) -> tuple[
     try:
         low, high = (difficulty, difficulty) if isinstance(difficulty, int) else difficulty
     except (TypeError, ValueError):
-        low, high = 0, 0
-    known = range(1, highest + 1)
+        low, high = -1, -1
+    known = range(lowest, highest + 1)
     if isinstance(difficulty, bool) or low not in known or high not in known or low > high:
-        raise TaskError(f"difficulty={difficulty!r} must be 1 to {highest}, a pair (lowest, highest), or None")
+        raise TaskError(f"difficulty={difficulty!r} must be {lowest} to {highest}, a pair (lowest, highest), or None")
     return int(low), int(high)
 
 
 def families_at(
-    families: str | Iterable[str] | None, levels: tuple[int, int], tables: tuple[Mapping[str, Any], Mapping[str, Any]]
+    families: str | Iterable[str] | None, levels: tuple[int, int], tables: tuple[LevelTable, ...]
 ) -> tuple[str, ...]:
     """Return the selected families in a fixed order; ``None`` selects those that have problems of these difficulties.
 
     Args:
         families: The families, as in :func:`select_families`.
         levels: The lowest and the highest difficulty.
-        tables: The families with difficulties 1 to 5, and those with 6 to 8, by name.
+        tables: All families, by difficulty.
 
     Raises:
         TaskError: A family does not exist, or none of them has problems of one of the difficulties.
     """
-    used = [
-        table for table, low, high in ((tables[0], 1, 5), (tables[1], 6, 8)) if levels[0] <= high and levels[1] >= low
-    ]
+    used = [table for table in tables if levels[0] <= table[1] and levels[1] >= table[0]]
     chosen = select_families(
-        families, dict.fromkeys(name for table in (used if families is None else tables) for name in table)
+        families, dict.fromkeys(name for *_, table in (used if families is None else tables) for name in table)
     )
-    for table in used:
+    for low, high, table in used:
         if table.keys().isdisjoint(chosen):
             raise TaskError(
-                f"families={families!r} have no problems of difficulty {'1 to 5' if table is tables[0] else '6 to 8'}; "
+                f"families={families!r} have no problems of difficulty {low if low == high else f'{low} to {high}'}; "
                 f"those that do are {', '.join(table)}"
             )
     return chosen

@@ -21,6 +21,7 @@ from typing import Any, Literal
 
 from rllm_gym.agents import BaseAgent
 from rllm_gym.chat.renderer import ChatRenderer
+from rllm_gym.chat.tokenizer import reply_decoder
 from rllm_gym.core import Episode, stream_seed
 from rllm_gym.engine import AgentExecutionEngine, Deadlines, EpisodeSpec
 from rllm_gym.samplers.protocol import Completion, SamplerError, SamplingParams, SamplingRequest, WeightUpdate
@@ -308,7 +309,7 @@ class _SampleContext:
         if len(ids) > most:
             ids, logprobs = ids[:most], logprobs[:most]
         ended = ids[-1] in {*request.params.stop_token_ids, self.tokenizer.eos_token_id}
-        text = self.tokenizer.decode(ids, skip_special_tokens=True, clean_up_tokenization_spaces=False)
+        text = reply_decoder(self.tokenizer)(ids)
         return Completion(ids, logprobs, text, "stop" if ended or len(ids) < most else "length")
 
     def _note(self, output: Any) -> None:

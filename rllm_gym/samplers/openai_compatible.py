@@ -16,6 +16,7 @@ from functools import partial
 from typing import Any, TypeVar
 
 from rllm_gym.argument_checks import check_int, check_number
+from rllm_gym.chat.tokenizer import load_tokenizer
 from rllm_gym.samplers import openai_responses as responses
 from rllm_gym.samplers.client_loop import ClientLoop
 from rllm_gym.samplers.openai_adapters import ServedAdapters
@@ -534,6 +535,4 @@ def _reserved_tokens(request: SamplingRequest) -> int:
 def _load_tokenizer(tokenizer: Any) -> Any:
     if not isinstance(tokenizer, str | os.PathLike):
         return tokenizer
-    from transformers import AutoTokenizer
-
-    return AutoTokenizer.from_pretrained(tokenizer)
+    return load_tokenizer(tokenizer)

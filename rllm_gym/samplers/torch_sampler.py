@@ -15,6 +15,7 @@ from typing import Any
 import torch
 
 from rllm_gym.argument_checks import check_int
+from rllm_gym.chat.tokenizer import load_tokenizer, reply_decoder
 from rllm_gym.samplers.decode_batch import DecodeBatch, DecodeJob
 from rllm_gym.samplers.decode_loop import DecodeLoop, WeightDrop, WeightSync
 from rllm_gym.samplers.fixed_shape_batch import FixedShapeDecodeBatch
@@ -97,7 +98,7 @@ class TorchSampler:
             num_threads = 1  # threads split sums, and the splits depend on the number of threads
         self._loop = DecodeLoop(
             model,
-            lambda ids: tokenizer.decode(ids, skip_special_tokens=True, clean_up_tokenization_spaces=False),
+            reply_decoder(tokenizer),
             self._dispatcher.flush,
             batch_type=FixedShapeDecodeBatch if deterministic else DecodeBatch,
             max_batch=max_batch,
@@ -264,7 +265,7 @@ def _eos_ids(model: Any, tokenizer: Any) -> set[int]:
 
 
 def _load(path: str | Path, tokenizer: Any, device: Any, dtype: Any) -> tuple[Any, Any]:
-    from transformers import AutoModelForCausalLM, AutoTokenizer
+    from transformers import AutoModelForCausalLM
 
     model = AutoModelForCausalLM.from_pretrained(path, dtype=dtype or "auto", attn_implementation="sdpa")
-    return model.to(device) if device is not None else model, tokenizer or AutoTokenizer.from_pretrained(path)
+    return model.to(device) if device is not None else model, tokenizer or load_tokenizer(path)

@@ -421,7 +421,9 @@ def test_the_cost_of_a_turn_does_not_grow_with_the_conversation(monkeypatch: pyt
         return encode(rendered, *args, **kwargs)
 
     monkeypatch.setattr(render._encoder, "encode", counted)
-    monkeypatch.setattr(render, "_render", lambda chat, tools: sizes.append(len(chat) * 100) or draw(chat, tools))
+    monkeypatch.setattr(
+        render, "_render", lambda chat, tools, **options: sizes.append(len(chat) * 100) or draw(chat, tools, **options)
+    )
     messages = [user("begin " * 200)]
     prefix = render.extend(None, messages, TOOLS)
     for _ in range(40):

@@ -312,7 +312,7 @@ def test_a_family_without_such_problems_is_refused() -> None:
         ("sorting", 7, "no problems of difficulty 6 to 8; those that do are algebra"),
         (["chains"], (5, 6), "no problems of difficulty 1 to 5"),
         ("chain", 7, "choose from"),
-        (None, 9, "must be 1 to 8"),
+        (None, 9, "must be 0 to 8"),
     ):
         with pytest.raises(TaskError, match=message):
             math_tasks(families=families, difficulty=difficulty)

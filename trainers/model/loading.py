@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, GenerationConfig
+from transformers import AutoConfig, AutoModelForCausalLM, GenerationConfig
 
+from rllm_gym import chat
 from rllm_gym.samplers.model_names import check_model_name
 from trainers.config import ConfigError
 
@@ -140,7 +141,7 @@ def load_tokenizer(path: str) -> Any:
     """
     try:
         check_model_name(path)
-        tokenizer = AutoTokenizer.from_pretrained(path)
+        tokenizer = chat.load_tokenizer(path)
     except (OSError, ValueError) as error:
         raise ModelUnusable(f"model.path={path!r} has no loadable tokenizer: {error}") from error
     if not getattr(tokenizer, "chat_template", None):

@@ -14,6 +14,7 @@ from typing import Any
 import torch
 from safetensors import SafetensorError
 
+from rllm_gym.chat.tokenizer import load_tokenizer
 from rllm_gym.samplers.model_names import check_model_name
 from trainers.config import ConfigError
 from trainers.config.merge import MergeConfig
@@ -157,11 +158,9 @@ def _logits(model: Any) -> torch.Tensor:
 
 
 def _tokenizer(adapter: str, base: str) -> Any | None:
-    from transformers import AutoTokenizer
-
     for folder in (adapter, base):
         try:
-            return AutoTokenizer.from_pretrained(folder)
+            return load_tokenizer(folder)
         except (OSError, ValueError):
             continue
     return None

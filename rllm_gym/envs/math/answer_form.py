@@ -11,17 +11,39 @@ import itertools
 import re
 from collections import Counter
 from collections.abc import Iterator
+from typing import Literal, get_args
 
 from rllm_gym.grading.math.extract import formulas
 from rllm_gym.grading.math.normalize import normalize
 
-RULES = {
-    "number": "Give the final answer as one number in \\boxed{}.",
-    "fraction": "Give the final answer as one number in \\boxed{}.",
-    "polynomial": "Give the final answer as a polynomial in \\boxed{}.",
-    "expression": "Give the final answer in \\boxed{}.",
+AnswerFormat = Literal["boxed", "answer_line", "last_number"]
+"""Where in the reply the answer is; the names are those of :func:`rllm_gym.grading.grade_math`."""
+ANSWER_FORMATS: tuple[AnswerFormat, ...] = get_args(AnswerFormat)
+FORMS = {"number": " as one number", "fraction": " as one number", "polynomial": " as a polynomial", "expression": ""}
+"""Forms of gold answers, and how the prompt names them; it does not reveal whether a number is whole."""
+_RULES = {
+    "boxed": "Give the final answer{form} in \\boxed{{}}.",
+    "answer_line": "End your reply with a line 'Answer: ...' that gives the final answer{form}.",
+    "last_number": "End your reply with the answer.",
 }
-"""The answer format in the prompt, by the form of the gold answer; it does not reveal whether a number is whole."""
+_EXAMPLES = {"boxed": "\\boxed{{{answer}}}", "answer_line": "Answer: {answer}", "last_number": "{answer}"}
+MISSING = {
+    "boxed": "the reply has no \\boxed{}",
+    "answer_line": "the reply has no line 'Answer: ...'",
+    "last_number": "the reply has no number",
+}
+"""Why a reply has no answer, by answer format."""
+
+
+def answer_rule(form: str, answer_format: AnswerFormat) -> str:
+    """Return the sentence of the prompt that says how to give the answer."""
+    return _RULES[answer_format].format(form=FORMS[form])
+
+
+def example_reply(answer: str, answer_format: AnswerFormat) -> str:
+    """Return the shortest reply that gives an answer."""
+    return _EXAMPLES[answer_format].format(answer=answer)
+
 
 _POLYNOMIAL = re.compile(r"[0-9x^+ -]*")
 _SEPARATOR = re.compile(r"(?<=\d)(?:\{?,\}?|\\[,! ]| )(?=\d{3}(?!\d))")
@@ -57,7 +79,7 @@ def is_finished(answer: str, form: str) -> bool:
     >>> is_finished("x^2 - 1", "polynomial"), is_finished("(x^3 - x)/x", "polynomial")
     (True, False)
     """
-    if form == "expression" or form not in RULES:
+    if form == "expression" or form not in FORMS:
         return True
     if answer.isascii() and answer.isdigit() and len(answer) <= _MAX_CHARS:
         return True

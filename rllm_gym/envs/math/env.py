@@ -3,24 +3,31 @@ r"""The mathematics environments: the model gives its answer in ``\boxed{}``; a 
 from __future__ import annotations
 
 import functools
+import hashlib
+import itertools
 import math
 import os
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from rllm_gym.core import InvalidAction, Outcome, Task, TaskSource
+from rllm_gym.argument_checks import check_int
+from rllm_gym.core import InvalidAction, Outcome, Task, TaskError, TaskSource
 from rllm_gym.data import ProceduralTaskset
-from rllm_gym.envs.math.answer_form import RULES
+from rllm_gym.envs.math.answer_form import ANSWER_FORMATS, AnswerFormat, answer_rule, example_reply
 from rllm_gym.envs.math.calculator import TOOLS, CalculatorError, calculate
-from rllm_gym.envs.math.families import FAMILIES, MULTI_STEP_FAMILIES, MathTaskMixture
+from rllm_gym.envs.math.families import LEVELS, MathTaskMixture
 from rllm_gym.envs.math.feedback import answer_outcome, grader_fault
 from rllm_gym.envs.math.rows import gold_answer, row_to_math_task
 from rllm_gym.envs.math.tool_calls import CLOSE, EXAMPLE, OPEN, expressions_asked
 from rllm_gym.envs.question import QuestionEnv
 from rllm_gym.envs.task_selection import HIGHEST_DIFFICULTY, choose_tasks, difficulty_range, families_at
 from rllm_gym.grading import grade_math
+from rllm_gym.grading.math.extract import last_number
 from rllm_gym.parsing.boxed import strip_thinking
+
+_MAX_REPEATED_EXAMPLES = 20
+"""How many examples are left out because they repeat the problem or each other before there are fewer of them."""
 
 
 class MathEnv(QuestionEnv):
@@ -72,13 +79,18 @@ class MathEnv(QuestionEnv):
         families: Built-in families to draw from, ``None`` for all: ``arithmetic``, ``fractions``, ``linear``,
             ``algebra``, ``number_theory``, ``word_problems``, ``sequences``, ``combinatorics``, ``geometry``,
             ``statistics``, ``counting``, ``sorting``. Difficulties 6 to 8 have ``algebra``, ``number_theory``,
-            ``word_problems``, ``sequences``, ``combinatorics``, ``geometry``, ``probability`` and ``chains``.
-        difficulty: Of built-in problems: 1 (easy) to 5, 6 to 8 for problems of several steps, a pair ``(lowest,
-            highest)``, or ``None`` for 1 to 5.
+            ``word_problems``, ``sequences``, ``combinatorics``, ``geometry``, ``probability`` and ``chains``;
+            difficulty 0 has ``arithmetic``, ``word_problems`` and ``sequences``.
+        difficulty: Of built-in problems: 1 (easy) to 5, 0 for one step on small numbers (models of 100 million
+            parameters), 6 to 8 for problems of several steps, a pair ``(lowest, highest)``, or ``None`` for 1 to 5.
         split: ``"train"``, ``"validation"`` or ``"test"``. The split of a problem is decided by its content; no two
             splits share a problem. ``None`` means ``"train"`` for built-in problems and every row of a file.
         task_seed: A different seed gives different built-in problems.
         num_tasks: Number of tasks: the first rows of a file, or built-in problems (1,000,000 by default).
+        answer_format: Where in the reply the answer is: ``"boxed"``, ``"answer_line"`` (the last line ``Answer: ...``)
+            or ``"last_number"``, for models that do not write ``\boxed{}``. The prompt says so.
+        examples: Number of solved built-in problems in the prompt: of the same families and difficulty, from the
+            training split, chosen by the task.
         max_turns: 1; use ``rllm/MathMultiTurn-v0`` for more turns.
         grading_timeout: Processor time in seconds for grading one answer; if it needs more, it is wrong.
         invalid_action_penalty: Subtracted from the reward if a reply contains no answer.
@@ -103,6 +115,8 @@ class MathEnv(QuestionEnv):
         split: str | None = None,
         task_seed: int = 0,
         num_tasks: int | None = None,
+        answer_format: AnswerFormat = "boxed",
+        examples: int = 0,
         max_turns: int = 1,
         grading_timeout: float = 2.0,
         invalid_action_penalty: float = 0.0,
@@ -114,6 +128,11 @@ class MathEnv(QuestionEnv):
             raise ValueError(f"max_turns={max_turns!r}: rllm/Math-v0 has a single turn; use rllm/MathMultiTurn-v0")
         if not (math.isfinite(grading_timeout) and grading_timeout > 0):
             raise ValueError(f"grading_timeout={grading_timeout!r} must be a finite number of seconds > 0")
+        if answer_format not in ANSWER_FORMATS:
+            raise ValueError(f"answer_format={answer_format!r} must be one of {', '.join(map(repr, ANSWER_FORMATS))}")
+        check_int("examples", examples, least=0)
+        if examples and tasks is not None:
+            raise TaskError(f"examples={examples!r} are built-in problems; with tasks=, put examples into the rows")
         super().__init__(
             tasks=choose_math_tasks(tasks, families, difficulty, split, task_seed, num_tasks),
             max_turns=max_turns,
@@ -123,23 +142,55 @@ class MathEnv(QuestionEnv):
             render_mode=render_mode,
         )
         self.grading_timeout = grading_timeout
+        self.answer_format = answer_format
+        self.examples = examples
+        self._solved = math_tasks(families=families, difficulty=difficulty, seed=task_seed) if examples else None
 
     def _question(self, task: Task) -> str:
-        self._gold = gold_answer(task)
-        return f"{task.content}\n\n{self._rule()}"
+        self._gold = gold = gold_answer(task)
+        if self.answer_format == "last_number" and (gold.form == "polynomial" or last_number(gold.text) is None):
+            raise TaskError(
+                f"task {task.task_id!r} has the answer {gold.text!r:.80}, which is no number, but "
+                "answer_format='last_number' needs one: use 'answer_line' or 'boxed', or other families"
+            )
+        return f"{self._solved_examples(task)}{task.content}\n\n{self._rule()}"
 
     def _rule(self) -> str:
-        return RULES[self._gold.form]
+        return answer_rule(self._gold.form, self.answer_format)
+
+    def _solved_examples(self, task: Task) -> str:
+        if self._solved is None:
+            return ""
+        first = int.from_bytes(hashlib.sha256(task.task_id.encode()).digest()[:4], "big")
+        others = (self._solved[(first + offset) % len(self._solved)] for offset in itertools.count())
+        chosen: dict[str, str] = {}
+        for other in itertools.islice(others, self.examples + _MAX_REPEATED_EXAMPLES):
+            if other.content != task.content and len(chosen) < self.examples:
+                chosen[other.content] = example_reply(other.data["gold"], self.answer_format)
+        solved = "".join(f"Problem: {problem}\nReply: {reply}\n\n" for problem, reply in chosen.items())
+        return f"Solved problems:\n\n{solved}Your problem:\n\n"
 
     def _act(self, action: str) -> Outcome:
         try:
             gold = self._gold
             verdict = grade_math(
-                action, gold.text, timeout=self.grading_timeout, tolerance=gold.tolerance, degrees=gold.degrees
+                action,
+                gold.text,
+                extract=self.answer_format,
+                timeout=self.grading_timeout,
+                tolerance=gold.tolerance,
+                degrees=gold.degrees,
             )
         except (OSError, RuntimeError) as error:
             raise grader_fault(self.task.task_id, error) from error
-        return answer_outcome(verdict, action, gold=gold.text, form=gold.form, problem=self.task.content)
+        return answer_outcome(
+            verdict,
+            action,
+            gold=gold.text,
+            form=gold.form,
+            problem=self.task.content,
+            answer_format=self.answer_format,
+        )
 
     def _add_info(self, info: dict[str, Any]) -> None:
         info["extracted"] = ""  # the outcome of a graded answer overwrites it
@@ -203,7 +254,7 @@ class MathMultiTurnEnv(MathEnv):
     def _act(self, action: str) -> Outcome:
         if self.calculator and (calls := _calls_in(action)) is not None:
             return Outcome(self._calculated(calls), {"correct": 0.0})
-        turns_left = self._turns_left("revise it and give the answer in \\boxed{}.")
+        turns_left = self._turns_left("revise the answer.")
         try:
             outcome = super()._act(action)
         except InvalidAction as error:
@@ -244,7 +295,7 @@ def math_tasks(
 
     Args:
         families: Names of families, ``None`` for all.
-        difficulty: 1 to 8, a pair ``(lowest, highest)``, or ``None`` for 1 to 5.
+        difficulty: 0 to 8, a pair ``(lowest, highest)``, or ``None`` for 1 to 5.
         split: ``"train"``, ``"validation"`` or ``"test"``.
         seed: A different seed gives different problems.
         size: Number of tasks, 1,000,000 by default.
@@ -255,8 +306,8 @@ def math_tasks(
     >>> math_tasks(families="counting", difficulty=1, split="test")[5].task_id
     'math.counting.d1-1/test/0/5'
     """
-    levels = difficulty_range(difficulty, HIGHEST_DIFFICULTY)
-    mixture = MathTaskMixture(families_at(families, levels, (FAMILIES, MULTI_STEP_FAMILIES)), *levels)
+    levels = difficulty_range(difficulty, HIGHEST_DIFFICULTY, lowest=0)
+    mixture = MathTaskMixture(families_at(families, levels, LEVELS), *levels)
     return ProceduralTaskset(mixture, name=mixture.name, split=split, seed=seed, size=size or 1_000_000)
 
 

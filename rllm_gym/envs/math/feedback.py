@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from rllm_gym.core import EnvironmentFault, InvalidAction, Outcome
-from rllm_gym.envs.math.answer_form import is_finished, repeats_problem
+from rllm_gym.envs.math.answer_form import MISSING, AnswerFormat, is_finished, repeats_problem
 from rllm_gym.grading import MathVerdict
 from rllm_gym.parsing.boxed import strip_thinking
 
 _EXTRACTED_CHARS = 1_000
 
 
-def answer_outcome(verdict: MathVerdict, reply: str, *, gold: str, form: str, problem: str) -> Outcome:
+def answer_outcome(
+    verdict: MathVerdict, reply: str, *, gold: str, form: str, problem: str, answer_format: AnswerFormat = "boxed"
+) -> Outcome:
     """Return the outcome of a reply with an answer, which ends the task; ``success`` if the answer is right.
 
     Args:
@@ -19,12 +21,13 @@ def answer_outcome(verdict: MathVerdict, reply: str, *, gold: str, form: str, pr
         gold: The right answer, which is never shown.
         form: Form of the right answer, as defined in :mod:`rllm_gym.envs.math.answer_form`.
         problem: The text of the problem.
+        answer_format: Where in the reply the answer is.
 
     Raises:
         InvalidAction: The reply contains no answer.
     """
     if not verdict.extracted:
-        raise InvalidAction(_no_answer(reply))
+        raise InvalidAction(_no_answer(reply, answer_format))
     info = {"extracted": verdict.extracted[:_EXTRACTED_CHARS]}
     if not verdict.correct:
         feedback = "That is not correct."
@@ -43,10 +46,10 @@ def grader_fault(task_id: str, error: Exception) -> EnvironmentFault:
     return EnvironmentFault(f"the grader failed on task {task_id!r} ({type(error).__name__}: {error})", kind="grader")
 
 
-def _no_answer(reply: str) -> str:
+def _no_answer(reply: str, answer_format: AnswerFormat) -> str:
     text = strip_thinking(reply)
     if text is None:
         return "There is no answer: the reply opens <think> and never closes it with </think>."
-    if "\\boxed" not in text:
-        return "There is no answer: the reply has no \\boxed{}."
+    if answer_format != "boxed" or "\\boxed" not in text:
+        return f"There is no answer: {MISSING[answer_format]}."
     return "There is no answer: the \\boxed{} of the reply is empty or never closed."

@@ -10,7 +10,7 @@ from decimal import Decimal
 from typing import Any
 
 from rllm_gym.core import Task, TaskError
-from rllm_gym.envs.math.answer_form import RULES
+from rllm_gym.envs.math.answer_form import FORMS
 from rllm_gym.parsing.boxed import last_boxed
 
 PROBLEM_KEYS = ("question", "problem", "prompt")
@@ -88,7 +88,7 @@ def gold_answer(task: Task) -> GoldAnswer:
     form = data.get("form")
     return GoldAnswer(
         data["gold"],
-        form if isinstance(form, str) and form in RULES else "expression",
+        form if isinstance(form, str) and form in FORMS else "expression",
         _tolerance_of(data).get("tolerance", 0.0),
         _ANGLE_UNITS.search(task.content) is None,
     )

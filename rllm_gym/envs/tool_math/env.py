@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, ClassVar
 
 from rllm_gym.core import AsyncTextEnv, InvalidAction, Outcome, Task, TaskSource
-from rllm_gym.envs.math.answer_form import RULES
+from rllm_gym.envs.math.answer_form import answer_rule
 from rllm_gym.envs.math.env import choose_math_tasks
 from rllm_gym.envs.math.feedback import answer_outcome, grader_fault
 from rllm_gym.envs.math.rows import gold_answer
@@ -155,8 +155,9 @@ class ToolMathEnv(QuestionEnv, AsyncTextEnv):
         self._called = 0
         turns = f"You have {self.max_turns} turn{'s' * (self.max_turns > 1)}; the answer ends the task."
         return (
-            f"{task.content}\n\n{RULES[self._gold.form]} Before that, a reply may run Python programs instead of "
-            f"answering, up to {MAX_CALLS} at once, each in a fresh process that prints its results: {EXAMPLE}\n{turns}"
+            f"{task.content}\n\n{answer_rule(self._gold.form, 'boxed')} Before that, a reply may run Python programs "
+            f"instead of answering, up to {MAX_CALLS} at once, each in a fresh process that prints its results: "
+            f"{EXAMPLE}\n{turns}"
         )
 
     async def _async_act(self, action: str) -> Outcome:

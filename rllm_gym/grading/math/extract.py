@@ -31,6 +31,8 @@ _NUMBER = re.compile(
     r"(?:\.?[0-9]+)?"
     r"(?:\s?/\s?[0-9]+|(?::[0-9]+)+)?(?:\s?%|\u03c0)?(?![0-9])"
 )
+_ANY_NUMBER = re.compile(r"(?:(?<![\w.)])-)?[0-9]+(?:,[0-9]{3}(?![0-9]))*(?:\.[0-9]+)?(?: ?/ ?[0-9]+)?")
+_ANSWER_LINE = re.compile(r"^[ \t>*_#-]{0,20}(?:final )?answer[*_ \t]{0,9}:(.*)$", re.IGNORECASE | re.MULTILINE)
 _QUESTION = re.compile(r"\b(?:how|what|which|who|whom|when|where)\b[^.!?]{0,300}\?\W*$", re.IGNORECASE)
 _SUPPOSED = re.compile(r"\b(?:if|suppose|assume|assuming|whether)\b[^.!?\n]*$", re.IGNORECASE)
 _HEDGED = re.compile(
@@ -101,6 +103,21 @@ def any_answer(response: str) -> str | None:
     if _BOX.search(answer):
         return last_boxed(answer)
     return _unboxed(answer)
+
+
+def line_answer(response: str) -> str | None:
+    """Return what the last line ``Answer: x`` of a reply states; ``None`` without one or with unfinished thinking."""
+    lines = _ANSWER_LINE.findall(strip_thinking(response) or "")
+    if not lines:
+        return None
+    answer: str = lines[-1].strip().strip("*_").strip().removesuffix(".")
+    return last_boxed(answer) if _BOX.search(answer) else answer
+
+
+def last_number(response: str) -> str | None:
+    """Return the last number of a reply; ``None`` if it has none or its thinking is unfinished."""
+    numbers = _ANY_NUMBER.findall(strip_thinking(response) or "")
+    return numbers[-1] if numbers else None
 
 
 def formulas(text: str) -> Iterator[str]:

@@ -14,7 +14,14 @@ from typing import Literal
 from rllm_gym.core.errors import EnvironmentFault
 from rllm_gym.grading.math.compare import any_of, same, within
 from rllm_gym.grading.math.comparers import FastComparer
-from rllm_gym.grading.math.extract import any_answer, boxed_answer, final_boxes, gold_answer
+from rllm_gym.grading.math.extract import (
+    any_answer,
+    boxed_answer,
+    final_boxes,
+    gold_answer,
+    last_number,
+    line_answer,
+)
 from rllm_gym.grading.math.interpretations import (
     choice,
     decimal_comma,
@@ -37,6 +44,10 @@ MEMORY_MB = 256
 WALL_S = 600.0
 """Seconds after which a worker that has not used up its processor time is killed: the machine is too busy to grade."""
 _MAX_SPELLED_CHARS = 200_000
+
+Extraction = Literal["boxed", "any", "answer_line", "last_number"]
+"""Where in a reply the answer is: see :func:`grade_math`."""
+_EXTRACTORS = {"boxed": boxed_answer, "any": any_answer, "answer_line": line_answer, "last_number": last_number}
 
 Method = Literal["string", "number", "symbolic", "no_answer", "timeout", "memory", "too_long"]
 
@@ -64,7 +75,7 @@ def grade_math(
     response: str,
     gold: str,
     *,
-    extract: Literal["boxed", "any"] = "boxed",
+    extract: Extraction = "boxed",
     timeout: float = 2.0,
     tolerance: float = 0.0,
     degrees: bool = False,
@@ -81,7 +92,8 @@ def grade_math(
         extract: ``"boxed"`` only uses the last ``\boxed{}`` after the last closed ``</think>``, with those directly
             before it: boxes joined by a comma, "and" or "or" are one list, which is right only as a whole. ``"any"``
             falls back to ``#### x``, "the answer is x", the last formula, the last number; a reply that ends in a loop
-            only has the answer that the loop states each time.
+            only has the answer that the loop states each time. ``"answer_line"``: what the last line ``Answer: x``
+            states. ``"last_number"``: the last number of the reply.
         timeout: Seconds of processor time that a worker may spend on this answer: a busy machine never makes a correct
             answer wrong.
         tolerance: Largest absolute error of an answer that is one real number, for rounded gold answers. With 0 a
@@ -107,7 +119,7 @@ async def agrade_math(
     response: str,
     gold: str,
     *,
-    extract: Literal["boxed", "any"] = "boxed",
+    extract: Extraction = "boxed",
     timeout: float = 2.0,  # noqa: ASYNC109
     tolerance: float = 0.0,
     degrees: bool = False,
@@ -139,14 +151,14 @@ def _decide_fast(
     """Return the extracted answer, and the verdict or who has to find it."""
     if not isinstance(response, str) or not isinstance(gold, str):
         raise TypeError(f"response and gold must be str; got {type(response).__name__} and {type(gold).__name__}")
-    if extract not in ("boxed", "any"):
-        raise ValueError(f"extract={extract!r} must be 'boxed' or 'any'")
+    if extract not in _EXTRACTORS:
+        raise ValueError(f"extract={extract!r} must be one of {', '.join(map(repr, _EXTRACTORS))}")
     if not 0 < timeout < float("inf"):
         raise ValueError(f"timeout={timeout!r} must be a finite number of seconds > 0")
     if not (isinstance(tolerance, int | float) and 0 <= tolerance < float("inf")):
         raise ValueError(f"tolerance={tolerance!r} must be a finite number >= 0")
-    extracted = boxed_answer(response) if extract == "boxed" else any_answer(response)
-    if extracted and len(boxes := final_boxes(response)[0]) > 1:
+    extracted = _EXTRACTORS[extract](response)
+    if extracted and extract in ("boxed", "any") and len(boxes := final_boxes(response)[0]) > 1:
         extracted = _of_boxes(boxes, final_boxes(response)[1], gold)
     if extracted is None or not extracted.strip():
         return extracted, (False, "no_answer")

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from rllm_gym.chat.tokenizer import load_tokenizer, reply_decoder
 from rllm_gym.samplers.protocol import Completion, SamplerError, SamplingRequest
 from rllm_gym.samplers.vllm.weight_probe import TOLERANCES
 
@@ -49,11 +50,11 @@ class ModelInfo:
         Raises:
             SamplerError: There is no such model.
         """
-        from transformers import AutoConfig, AutoTokenizer, GenerationConfig
+        from transformers import AutoConfig, GenerationConfig
 
         try:
             config = AutoConfig.from_pretrained(path)
-            tokenizer = tokenizer if tokenizer is not None else AutoTokenizer.from_pretrained(path)
+            tokenizer = tokenizer if tokenizer is not None else load_tokenizer(path)
         except (OSError, ValueError) as error:
             raise SamplerError(f"cannot read a model at {str(path)!r}: {error}") from error
         try:
@@ -133,6 +134,6 @@ class ModelInfo:
             raise SamplerError(f"vLLM returned {len(logprobs)} log-probs for {len(ids)} tokens")
         if any(logprob != logprob for logprob in logprobs):
             raise SamplerError("the model returns NaN log-probs: its weights have diverged; go back to a checkpoint")
-        text = self.tokenizer.decode(list(ids), skip_special_tokens=True, clean_up_tokenization_spaces=False)
+        text = reply_decoder(self.tokenizer)(ids)
         cut = min((text.find(stop) for stop in request.params.stop if stop in text), default=None)
         return Completion(tuple(ids), tuple(logprobs), text if cut is None else text[:cut], finish, version)

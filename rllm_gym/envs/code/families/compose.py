@@ -35,7 +35,7 @@ from rllm_gym.envs.code.families import (
 )
 from rllm_gym.envs.code.families.algorithms import ALGORITHMS
 from rllm_gym.envs.code.families.building_blocks import KINDS, Op, Options, Source
-from rllm_gym.envs.task_selection import HIGHEST_DIFFICULTY, difficulty_range, families_at
+from rllm_gym.envs.task_selection import HIGHEST_DIFFICULTY, LevelTable, difficulty_range, families_at
 
 FAMILIES: dict[str, tuple[Source, ...]] = {
     **arithmetic.SOURCES,
@@ -64,6 +64,8 @@ _MOST_CHARS = 400  # of the longest result
 
 Piece = tuple[str, dict[str, Any]]
 Recipe = tuple[Piece, ...]
+
+LEVELS: tuple[LevelTable, ...] = ((1, 5, FAMILIES), (6, HIGHEST_DIFFICULTY, ALGORITHMS))
 
 
 @dataclass(frozen=True)
@@ -104,7 +106,7 @@ class CodeTaskMixture:
     @property
     def name(self) -> str:
         """Short and unique for every mixture, so that a task id always names the same problem."""
-        default = families_at(None, (self.lowest, self.highest), (FAMILIES, ALGORITHMS))
+        default = families_at(None, (self.lowest, self.highest), LEVELS)
         families = "" if self.families == default else "." + "+".join(self.families)
         levels = "" if (self.lowest, self.highest) == (1, 5) else f".d{self.lowest}-{self.highest}"
         return f"code{families}{levels}"
@@ -367,7 +369,7 @@ def code_tasks(
     """
     split = check_split("train" if split is None else split)
     levels = difficulty_range(difficulty, HIGHEST_DIFFICULTY)
-    chosen = families_at(families, levels, (FAMILIES, ALGORITHMS))
+    chosen = families_at(families, levels, LEVELS)
     for level in range(levels[0], levels[1] + 1):
         if not any(sources_at(name, level) for name in chosen):
             known = ", ".join(name for name in {**FAMILIES, **ALGORITHMS} if sources_at(name, level))

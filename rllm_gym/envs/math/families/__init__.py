@@ -1,4 +1,4 @@
-"""The built-in math problems: families of generators with difficulties 1 to 8, exact answers and no dependencies."""
+"""The built-in math problems: families of generators with difficulties 0 to 8, exact answers and no dependencies."""
 
 from __future__ import annotations
 
@@ -18,11 +18,12 @@ from rllm_gym.envs.math.families import (
     strings,
     word_problems,
 )
+from rllm_gym.envs.math.families.first_steps import ONE_STEP_FAMILIES
 from rllm_gym.envs.math.families.multi_step import MULTI_STEP_FAMILIES
 from rllm_gym.envs.math.families.notation import Generator
-from rllm_gym.envs.task_selection import families_at
+from rllm_gym.envs.task_selection import HIGHEST_DIFFICULTY, LevelTable, families_at
 
-__all__ = ["FAMILIES", "MULTI_STEP_FAMILIES", "MathTaskMixture"]
+__all__ = ["FAMILIES", "LEVELS", "MULTI_STEP_FAMILIES", "ONE_STEP_FAMILIES", "MathTaskMixture"]
 
 FAMILIES: dict[str, tuple[Generator, ...]] = {
     "arithmetic": (arithmetic.sums, arithmetic.products, arithmetic.quotients, arithmetic.expressions),
@@ -85,13 +86,19 @@ FAMILIES: dict[str, tuple[Generator, ...]] = {
 }
 """Generators of difficulty 1 to 5 by family. A family is drawn first, then one of its generators, then a difficulty."""
 
+LEVELS: tuple[LevelTable, ...] = (
+    (0, 0, ONE_STEP_FAMILIES),
+    (1, 5, FAMILIES),
+    (6, HIGHEST_DIFFICULTY, MULTI_STEP_FAMILIES),
+)
+
 
 @dataclass(frozen=True)
 class MathTaskMixture:
     """A generator of problems from several families, called by :class:`rllm_gym.data.ProceduralTaskset`.
 
     Attributes:
-        families: Names from ``FAMILIES`` and ``MULTI_STEP_FAMILIES``.
+        families: Names from ``LEVELS``.
         lowest: Lowest difficulty.
         highest: Highest difficulty.
     """
@@ -101,14 +108,14 @@ class MathTaskMixture:
     highest: int
 
     def __call__(self, rng: random.Random) -> tuple[str, Mapping[str, Any]]:
-        if self.highest <= 5:
+        if self.lowest > 0 and self.highest <= 5:
             # In this order since the first release: the problem of a task id never changes.
             family = rng.choice(self.families)
             generator = rng.choice(FAMILIES[family])
             difficulty = rng.randint(self.lowest, self.highest)
         else:
             difficulty = rng.randint(self.lowest, self.highest)
-            table = FAMILIES if difficulty <= 5 else MULTI_STEP_FAMILIES
+            table = next(table for _, highest, table in LEVELS if difficulty <= highest)
             family = rng.choice([name for name in self.families if name in table])
             generator = rng.choice(table[family])
         question, gold = generator(rng, difficulty)
@@ -126,7 +133,7 @@ class MathTaskMixture:
     def name(self) -> str:
         """Short and unique for every mixture, so that a task id always names the same problem."""
         bounds = (self.lowest, self.highest)
-        default = families_at(None, bounds, (FAMILIES, MULTI_STEP_FAMILIES))
+        default = families_at(None, bounds, LEVELS)
         families = "" if self.families == default else "." + "+".join(self.families)
         levels = "" if bounds == (1, 5) else f".d{self.lowest}-{self.highest}"
         return f"math{families}{levels}"

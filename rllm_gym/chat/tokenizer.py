@@ -1,0 +1,101 @@
+"""Loads tokenizers that keep text as it is, and turns sampled ids into the text of a reply."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import json
+import os
+import re
+from collections.abc import Callable, Sequence
+from typing import Any
+
+_PROBE = "If x = 1,\n    print( 12 + 9 )  # a  b"
+_RECIPIENT = re.compile(r"to=(?:functions\.)?(\S+)")
+
+
+def load_tokenizer(path: str | os.PathLike[str]) -> Any:
+    """Load the tokenizer of a folder or hub id, as ``AutoTokenizer`` does if that one keeps text as it is.
+
+    transformers chooses a class by the name in the tokenizer's configuration. For some models (DeepSeek's V3 and its
+    distilled ones, under ``LlamaTokenizer``) that class replaces parts of ``tokenizer.json``, and spaces are lost. Such
+    a tokenizer is loaded from ``tokenizer.json`` alone.
+
+    Raises:
+        OSError: There is no tokenizer.
+        ValueError: It loses text either way; the message names it and shows what is lost.
+    """
+    from transformers import AutoTokenizer, PreTrainedTokenizerFast
+
+    tokenizer = AutoTokenizer.from_pretrained(path)
+    if _round_trip(tokenizer) == _PROBE:
+        return tokenizer
+    with contextlib.suppress(OSError, ValueError):
+        other = PreTrainedTokenizerFast.from_pretrained(path)
+        if _round_trip(other) == _PROBE:
+            return other
+    raise ValueError(
+        f"the tokenizer of {str(path)!r} ({type(tokenizer).__name__}) does not keep text: {_PROBE!r} becomes "
+        f"{_round_trip(tokenizer)!r}; use the tokenizer files that the model was published with"
+    )
+
+
+def _round_trip(tokenizer: Any) -> str:
+    ids = tokenizer.encode(_PROBE, add_special_tokens=False)
+    return str(tokenizer.decode(ids, clean_up_tokenization_spaces=False)).strip()
+
+
+@functools.lru_cache(maxsize=4)
+def reply_decoder(tokenizer: Any) -> Callable[[Sequence[int]], str]:
+    """Return the function that gives the text of sampled ids, without special tokens.
+
+    Replies in channels (gpt-oss's format, "harmony") get the usual notation: the analysis between ``<think>`` and
+    ``</think>``, which stays open if the reply was cut there, and calls as ``<tool_call>{...}</tool_call>``.
+    """
+    marks = {name: tokenizer.convert_tokens_to_ids(f"<|{name}|>") for name in ("channel", "message", "start", "end")}
+    added = tokenizer.get_added_vocab()
+
+    def plain(ids: Sequence[int]) -> str:
+        return str(tokenizer.decode(ids, skip_special_tokens=True, clean_up_tokenization_spaces=False))
+
+    if any(f"<|{name}|>" not in added for name in marks):
+        return plain
+    ends = {marks["end"], marks["start"], *(added[name] for name in ("<|return|>", "<|call|>") if name in added)}
+
+    def of_channels(ids: Sequence[int]) -> str:
+        parts: list[str] = []
+        header = body = 0
+        ids = list(ids)
+        while header < len(ids):
+            if ids[header] != marks["channel"]:
+                rest = _position(ids, {marks["channel"]}, header)
+                # Between messages there is only the name of the role.
+                parts += [plain(ids[header:rest])] if header == 0 else []
+                header = rest
+                continue
+            body = _position(ids, {marks["message"]}, header)
+            end = _position(ids, ends, body)
+            parts.append(_of_message(plain(ids[header + 1 : body]), plain(ids[body + 1 : end]), closed=end < len(ids)))
+            header = end
+        return "".join(parts)
+
+    return of_channels
+
+
+def _position(ids: list[int], wanted: set[int], start: int) -> int:
+    return next((index for index in range(start, len(ids)) if ids[index] in wanted), len(ids))
+
+
+def _of_message(header: str, text: str, *, closed: bool) -> str:
+    recipient = _RECIPIENT.search(header)
+    if recipient:
+        try:
+            arguments = json.loads(text)
+        except ValueError:
+            arguments = text
+        return (
+            f"<tool_call>{json.dumps({'name': recipient[1], 'arguments': arguments}, ensure_ascii=False)}</tool_call>"
+        )
+    if header.split()[:1] == ["analysis"]:
+        return f"<think>{text}{'</think>' if closed else ''}"
+    return text

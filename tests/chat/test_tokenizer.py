@@ -1,0 +1,105 @@
+"""Tokenizers that lose text are not used, and replies in channels become ordinary ones."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, trainers
+from transformers import PreTrainedTokenizerFast
+
+from rllm_gym.chat import ChatRenderer, Message, load_tokenizer, reply_decoder
+from rllm_gym.parsing.boxed import strip_thinking
+from rllm_gym.parsing.tool_calls import parse_tool_calls
+
+SPECIAL = ["<|start|>", "<|end|>", "<|return|>", "<|call|>", "<|channel|>", "<|message|>"]
+# As in gpt-oss: the last reply ends with another token than earlier ones, and a reply begins with its channel.
+CHANNELS = (
+    "{%- for message in messages -%}<|start|>{{ message['role'] }}"
+    "{%- if message['role'] == 'assistant' -%}<|channel|>final{%- endif -%}<|message|>{{ message['content'] }}"
+    "{%- if loop.last and message['role'] == 'assistant' -%}<|return|>{%- else -%}<|end|>{%- endif -%}"
+    "{%- endfor -%}{%- if add_generation_prompt -%}<|start|>assistant{%- endif -%}"
+)
+
+
+def byte_level(special: list[str], **options: str) -> PreTrainedTokenizerFast:
+    backend = Tokenizer(models.BPE())
+    backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    backend.decoder = decoders.ByteLevel()
+    backend.train_from_iterator(
+        ["user assistant analysis final the answer is"] * 3,
+        trainers.BpeTrainer(vocab_size=300, initial_alphabet=pre_tokenizers.ByteLevel.alphabet(), show_progress=False),
+    )
+    backend.add_special_tokens([AddedToken(token, normalized=False) for token in special])
+    return PreTrainedTokenizerFast(tokenizer_object=backend, **options)
+
+
+@pytest.fixture(scope="module")
+def gpt_oss() -> PreTrainedTokenizerFast:
+    return byte_level(SPECIAL, eos_token="<|return|>", chat_template=CHANNELS)
+
+
+def test_a_turn_ends_after_the_answer_and_not_after_the_analysis(gpt_oss: PreTrainedTokenizerFast) -> None:
+    renderer = ChatRenderer(gpt_oss)
+    assert renderer.end_of_turn_id == gpt_oss.convert_tokens_to_ids("<|return|>")
+    prompt = renderer.extend(None, [{"role": "user", "content": "hi"}])
+    reply = "<|channel|>analysis<|message|>hm<|end|><|start|>assistant<|channel|>final<|message|>yes<|return|>"
+    sampled = renderer.append_sampled(prompt, gpt_oss.encode(reply, add_special_tokens=False), "yes")
+    longer = renderer.extend(sampled, [*sampled.messages, {"role": "user", "content": "and?"}])
+    text = gpt_oss.decode(longer.ids)
+    assert text == f"<|start|>user<|message|>hi<|end|><|start|>assistant{reply}" + (
+        "<|start|>user<|message|>and?<|end|><|start|>assistant"
+    )
+    written = renderer.append_written(prompt, Message("assistant", "yes"))
+    assert gpt_oss.decode(written.ids).endswith("assistant<|channel|>final<|message|>yes<|return|>")
+
+
+def test_channels_become_thoughts_calls_and_an_answer(gpt_oss: PreTrainedTokenizerFast) -> None:
+    decode = reply_decoder(gpt_oss)
+
+    def text(reply: str) -> str:
+        return decode(gpt_oss.encode(reply, add_special_tokens=False))
+
+    final = "<|start|>assistant<|channel|>final<|message|>It is 6.<|return|>"
+    analysis = "<|channel|>analysis<|message|>2 * 3"
+    assert text(f"{analysis}<|end|>{final}") == "<think>2 * 3</think>It is 6."
+    assert text(analysis) == "<think>2 * 3"
+    assert strip_thinking(text(analysis)) is None
+    assert text("It is 6.<|return|>") == "It is 6."
+    call = '<|channel|>commentary to=functions.add <|constrain|>json<|message|>{"a": 1}<|call|>'
+    calls = parse_tool_calls(text(f"{analysis}<|end|><|start|>assistant{call}"))
+    assert [(found.name, found.arguments) for found in calls.calls] == [("add", {"a": 1})]
+    assert text("<|channel|>commentary to=functions.add<|message|>{no json<|call|>") == (
+        '<tool_call>{"name": "add", "arguments": "{no json"}</tool_call>'
+    )
+    # Text that only spells the tokens is text.
+    ids = [index for part in ("<|chan", "nel|>final<|mess", "age|>7") for index in gpt_oss.encode(part)]
+    assert decode(ids) == "<|channel|>final<|message|>7"
+    for odd in ("<|channel|>", "<|message|>", "<|channel|><|message|>", "<|end|><|end|>", "<|channel|>final", ""):
+        assert isinstance(text(odd), str)
+
+
+def test_other_replies_are_decoded_without_special_tokens() -> None:
+    tokenizer = byte_level(["<|end|>"])
+    assert reply_decoder(tokenizer)(tokenizer.encode("the answer is 6<|end|>")) == "the answer is 6"
+
+
+def test_a_tokenizer_that_loses_spaces_is_loaded_from_its_file_or_refused(tmp_path: Path) -> None:
+    """LlamaTokenizer replaces the parts of a byte-level tokenizer.json by sentencepiece's, as with DeepSeek's."""
+    good = byte_level(["<|end|>"], eos_token="<|end|>")
+    good.save_pretrained(tmp_path)
+    config = (tmp_path / "tokenizer_config.json").read_text()
+    changed = config.replace('"TokenizersBackend"', '"LlamaTokenizerFast"').replace(
+        '"PreTrainedTokenizerFast"', '"LlamaTokenizerFast"'
+    )
+    assert changed != config
+    (tmp_path / "tokenizer_config.json").write_text(changed)
+    loaded = load_tokenizer(tmp_path)
+    text = "def f(x):\n    return  x  # two"
+    assert loaded.decode(loaded.encode(text, add_special_tokens=False)) == text
+
+    words = Tokenizer(models.WordLevel({"[UNK]": 0, "a": 1}, unk_token="[UNK]"))
+    words.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    PreTrainedTokenizerFast(tokenizer_object=words).save_pretrained(tmp_path / "words")
+    with pytest.raises(ValueError, match=r"words' .* does not keep text: .* becomes '\[UNK\]"):
+        load_tokenizer(tmp_path / "words")
