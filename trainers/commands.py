@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rllm_gym.commands.errors import CommandError
+from rllm_gym.envs import DATASET_ID
 from trainers.config import ConfigError, DpoConfig, SftConfig, TrainConfig, validate
 from trainers.config.mapping import Config
 from trainers.config_loading import read_command_line
@@ -34,6 +35,12 @@ Train a tiny model from scratch in a small environment, on two CPU cores:
 
 Train LoRA adapters on a pretrained model:
   rllm-gym train --env.id rllm/Math-v0 --model.path Qwen/Qwen2.5-0.5B-Instruct --sampling.max-tokens 512
+
+Train on your own data set (the columns of TRL: prompt, solution, ...) with your own reward function of TRL's signature;
+without --validation-dataset, one tenth of the rows is held out:
+  rllm-gym train --dataset rows.jsonl --reward my_module:correct --model.path MODEL
+  rllm-gym train --dataset rows.jsonl --reward my_module:correct my_module:short --reward-weights 1 0.2 \\
+      --validation-dataset held_out.jsonl --model.path MODEL
 
 Choose an algorithm (its options are shown by --algorithm.name ppo --help), or train your own:
   rllm-gym train --config frozen_lake_full --model.path runs/base/model --algorithm.name rloo
@@ -89,7 +96,8 @@ def train(argv: Sequence[str] | None = None) -> int:
     """Run ``rllm-gym train``. Returns the exit status: 143 after SIGTERM (resume with ``--resume``)."""
     words = list(sys.argv[1:] if argv is None else argv)
     is_dry_run = "--dry-run" in words  # an option of this call, not of the run's configuration
-    config = _read(TrainConfig, [word for word in words if word != "--dry-run"], "rllm-gym train", _TRAIN)
+    words = [word for word in _dataset_words(words) if word != "--dry-run"]
+    config = _read(TrainConfig, words, "rllm-gym train", _TRAIN)
     try:
         validate(config)  # again in the run, but before torch is imported, which takes seconds
     except ConfigError as error:
@@ -158,6 +166,23 @@ def _read(config_type: type[Config], argv: Sequence[str] | None, program: str, d
         )
     except ConfigError as error:
         raise CommandError(str(error)) from error
+
+
+def _dataset_words(words: Sequence[str]) -> list[str]:
+    """Replace ``--dataset`` and ``--reward`` by the options of the environment that they are arguments of."""
+    has_validation = any(word.partition("=")[0] == "--validation-dataset" for word in words)
+    options = {
+        "--dataset": ["--env.id", DATASET_ID, "--env.kwargs.dataset" + ".train" * has_validation],
+        "--reward": ["--env.kwargs.reward"],
+        "--reward-weights": ["--env.kwargs.reward_weights"],
+        "--validation-dataset": ["--env.kwargs.dataset.validation"],
+    }
+    return [
+        replaced
+        for word in words
+        for name, equals, value in [word.partition("=")]
+        for replaced in ([*options[name], *([value] if equals else [])] if name in options else [word])
+    ]
 
 
 def _dry_run(config: TrainConfig) -> int:

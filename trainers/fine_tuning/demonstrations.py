@@ -20,6 +20,7 @@ import gymnasium
 from rllm_gym.agents import Action
 from rllm_gym.chat import ChatRenderer, Message, TokenPrefix
 from rllm_gym.core import SCHEMA_VERSION, Step, StopReason, TokenSequence, Trajectory, TurnTokens
+from rllm_gym.engine import EpisodeSpec
 from rllm_gym.engine.episodes_file import episode_from_json
 from trainers.config import ConfigError, Files
 from trainers.fine_tuning.row_files import rows_of_files
@@ -108,7 +109,10 @@ class DemonstrationCollector:
         agent = self._make_agent()
         agent.reset()
         rng = random.Random(seed)
-        observation, info = self._env.reset(seed=seed, options={"task": task})
+        reset: dict[str, Any] = (
+            {"seed": task.seed} if isinstance(task, EpisodeSpec) else {"seed": seed, "options": {"task": task}}
+        )
+        observation, info = self._env.reset(**reset)
         tools = str(info.get("tools", "[]")) if agent.uses_tools else "[]"
         agent.update_from_env(observation, 0.0, False, info)
         turns: list[DemonstrationTurn] = []
