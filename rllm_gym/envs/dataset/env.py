@@ -56,7 +56,8 @@ class DatasetEnv(QuestionEnv):
     with one number per completion, or ``None`` where it does not apply. It is called for one completion at a time, so
     every argument is a list with one element; it may be called in several threads at once. Completions are texts if the
     prompt is a text, else lists with one message. A parameter is a column's name; columns that the function does not
-    take are not passed. It may be a coroutine function (``async def``).
+    take are not passed. It may be a coroutine function (``async def``); an
+    :class:`~rllm_gym.llm_judge.LLMJudge` is one that asks a model.
 
     The functions are trusted code and run in the process of the environment.
 
