@@ -123,7 +123,7 @@ def _step(run: TrainingRun, step: int) -> None:
     algorithm, learners = state.algorithm, state.learners
     with clock("rollout"):
         batch, samples = _sample(run, step)
-    run.log.save_dropped(step + 1, batch.episodes)
+    run.log.write_episodes(step + 1, batch.episodes)
     for callback in run.callbacks:
         callback.on_episodes(step + 1, batch.episodes)
 
