@@ -179,7 +179,7 @@ def _hub_repo(argv: Sequence[str] | None) -> tuple[list[str], str | None]:
     words = list(sys.argv[1:] if argv is None else argv)
     for index, word in enumerate(words):
         name, equals, value = word.partition("=")
-        if name == "--push-to-hub":
+        if name.replace("_", "-") == "--push-to-hub":
             rest = words[index + 1 :] if equals else words[index + 2 :]
             repo = value or "".join(words[index + 1 : index + 2])
             if not repo or repo.startswith("-"):
@@ -201,9 +201,22 @@ def _with_hub(repo: str, action: str, **arguments: Any) -> None:
         ) from error
 
 
+def _dashed(word: str) -> str:
+    """Return an option with dashes in its name, as other words are."""
+    name, equals, value = word.partition("=")
+    return f"{name.replace('_', '-')}{equals}{value}" if word.startswith("--") else word
+
+
 def _dataset_words(words: Sequence[str]) -> list[str]:
     """Replace ``--dataset`` and ``--reward`` by the options of the environment that they are arguments of."""
-    has_validation = any(word.partition("=")[0] == "--validation-dataset" for word in words)
+    words = [_dashed(word) for word in words]
+    given = {word.partition("=")[0] for word in words}
+    if "--config" not in given and ("--dataset" in given) != ("--reward" in given):
+        raise CommandError(
+            "--dataset and --reward belong together: --dataset rows.jsonl --reward my_module:function; an environment "
+            "of the package is chosen by --env.id instead"
+        )
+    has_validation = "--validation-dataset" in given
     options = {
         "--dataset": ["--env.id", DATASET_ID, "--env.kwargs.dataset" + ".train" * has_validation],
         "--reward": ["--env.kwargs.reward"],

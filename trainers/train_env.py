@@ -215,4 +215,4 @@ def _creation_errors(source: str | Callable[..., Any], kwargs: Mapping[str, Any]
     try:
         yield
     except (TypeError, ValueError, ImportError, gymnasium.error.Error) as error:
-        raise ConfigError(f"env.id={source!r} cannot be created with {dict(kwargs)}: {error}") from error
+        raise ConfigError(f"env.id={source!r} cannot be created with env.kwargs={dict(kwargs)}: {error}") from error

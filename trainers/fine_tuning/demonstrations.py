@@ -20,6 +20,7 @@ import gymnasium
 from rllm_gym.agents import Action
 from rllm_gym.chat import ChatRenderer, Message, TokenPrefix
 from rllm_gym.core import SCHEMA_VERSION, Step, StopReason, TokenSequence, Trajectory, TurnTokens
+from rllm_gym.data.conversion import known_format
 from rllm_gym.engine import EpisodeSpec
 from rllm_gym.engine.episodes_file import episode_from_json
 from trainers.config import ConfigError, Files
@@ -135,6 +136,13 @@ class DemonstrationCollector:
 # Reading files
 
 
+_RENAME = {
+    "ShareGPT": '; it is a row of ShareGPT: rename "conversations" to "messages", "from" and "value" to "role" and '
+    '"content", and the roles human and gpt to user and assistant',
+    "Alpaca": '; it is a row of Alpaca: join "instruction" and "input" to "prompt", and name the output "completion"',
+}
+
+
 def read_demonstrations(
     files: Files | Path, *, strings: Strings = "chat", option: str = "demonstrations.file"
 ) -> list[Demonstration]:
@@ -159,7 +167,7 @@ def read_demonstrations(
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise ConfigError(
                 f"{where}: neither an episode, nor a chat with messages, nor a prompt with a completion "
-                f"({type(error).__name__}: {error})"
+                f"({type(error).__name__}: {error}){_RENAME.get(known_format(row), '')}"
             ) from error
     if not demonstrations:
         raise ConfigError(f"{option}={files!r} contains no assistant message to train on")
