@@ -7,6 +7,7 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Callable, Collection, Mapping, Sequence
+from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -21,7 +22,7 @@ from trainers.array_types import FloatArray
 from trainers.batching import MicroBatch, Row, make_micro_batches, rows_of, split_for_minibatches
 from trainers.batching.microbatch import TokenWeighting
 from trainers.batching.token_count import TokenCount
-from trainers.config import OptimizerConfig
+from trainers.config import ConfigError, OptimizerConfig
 from trainers.config.model import lora_of
 from trainers.learner.optimizers import learning_rate, make_optimizer, set_learning_rate
 from trainers.model import Policy, TokenOutputs
@@ -139,6 +140,9 @@ class Learner:
 
     Attributes:
         version: Number of optimizer steps that changed the policy; unchanged as long as the weights are.
+        tokens_per_microbatch: Maximum number of padded tokens per forward pass, decreased if memory is not sufficient.
+        before_retry: Called before the first optimizer step of an update is repeated because memory was not sufficient,
+            while the weights are those of the last complete step.
     """
 
     def __init__(
@@ -157,6 +161,8 @@ class Learner:
         self.value = value
         self.ranks = ranks
         self.version = 0
+        self.tokens_per_microbatch = optimizer.tokens_per_microbatch
+        self.before_retry: Callable[[], None] = lambda: None
         self._head: list[torch.nn.Parameter] = []
         # The states with a value target of each microbatch of a pass, their values before the update, their returns.
         self._value_targets: list[tuple[Tensor, Tensor, Tensor]] = []
@@ -235,11 +241,16 @@ class Learner:
             self._value_targets.clear()
             for part, rows in enumerate(split_for_minibatches(kept, per_token, options.minibatches)):
                 shares = _LossNormalizer.of(rows, algorithm)
-                loss = 0.0
-                for batch in self._own_micro_batches(rows, shares.weighting):
-                    batch = batch.to(self.policy.device)
-                    loss += self._accumulate(step, batch, algorithm, entropy_weight, shares, stats)
-                loss = sum(self.ranks.all_gather(loss))
+                before, states = deepcopy(stats), len(self._value_targets)
+                while True:
+                    loss, failed = self._accumulate_all(step, rows, algorithm, entropy_weight, shares, stats)
+                    parts = self.ranks.all_gather((loss, failed))
+                    loss, failed = sum(loss for loss, _ in parts), max(failed for _, failed in parts)
+                    if not failed:
+                        break
+                    stats = deepcopy(before)
+                    del self._value_targets[states:]
+                    self._reduce_microbatch(step, failed, is_first=optimizer_steps == 0)
                 self.ranks.all_reduce_gradients(self.parameters)
                 stats.loss += loss * shares.tokens
                 stats.grad_norm = max(stats.grad_norm, self._step(step, loss, stats))
@@ -270,7 +281,7 @@ class Learner:
         rows = rows_of(samples, {})
         sampled = sum(row.num_sampled for row in rows)
         stats = UpdateStats()
-        for batch in make_micro_batches(rows, tokens_per_microbatch=self.config.tokens_per_microbatch):
+        for batch in make_micro_batches(rows, tokens_per_microbatch=self.tokens_per_microbatch):
             batch = batch.to(self.policy.device)
             outputs = self.policy.outputs(batch)
             logp_N, entropy_N = outputs.logp_N, outputs.entropy_N
@@ -323,8 +334,8 @@ class Learner:
         """Return the padded tokens per microbatch for an optimizer step of ``tokens`` tokens. With several ranks it
         is small enough for each rank to get some microbatches, and for an even split."""
         if self.ranks.size == 1:
-            return self.config.tokens_per_microbatch
-        return min(self.config.tokens_per_microbatch, -(-tokens // (2 * self.ranks.size)))
+            return self.tokens_per_microbatch
+        return min(self.tokens_per_microbatch, -(-tokens // (2 * self.ranks.size)))
 
     def state_dict(self) -> dict[str, Any]:
         return {
@@ -378,6 +389,52 @@ class Learner:
             costs=self.policy.costs,
         )
         return self.ranks.partition(batches, [batch.ids_BT.numel() for batch in batches])
+
+    def _accumulate_all(
+        self,
+        step: int,
+        rows: Sequence[Row],
+        algorithm: AlgorithmRun,
+        entropy_weight: float,
+        shares: _LossNormalizer,
+        stats: UpdateStats,
+    ) -> tuple[float, int]:
+        """Accumulate the gradient of this rank's microbatches.
+
+        Returns:
+            Its part of the loss, and the padded tokens of the microbatch that did not fit into memory; 0 if all did.
+
+        Raises:
+            ConfigError: A microbatch that cannot be divided does not fit.
+        """
+        loss = 0.0
+        for batch in self._own_micro_batches(rows, shares.weighting):
+            try:
+                loss += self._accumulate(step, batch.to(self.policy.device), algorithm, entropy_weight, shares, stats)
+            except torch.OutOfMemoryError as error:
+                if len(batch.sequence_S) > 1:
+                    return loss, batch.ids_BT.numel()
+                raise ConfigError(
+                    f"step {step}: a sequence of {batch.ids_BT.numel()} tokens alone does not fit into the memory of "
+                    f"{self.policy.device} ({str(error).splitlines()[0]}); use model.gradient_checkpointing, "
+                    "model.tuning=qlora, optimizer.name=adamw8bit or a smaller sampling.max_response_tokens, and "
+                    "continue with --resume"
+                ) from error
+        return loss, 0
+
+    def _reduce_microbatch(self, step: int, failed: int, *, is_first: bool) -> None:
+        """Halve the microbatches, and drop the incomplete gradient of the optimizer step, which is repeated."""
+        self.optimizer.zero_grad(set_to_none=True)
+        if torch.cuda.is_available():
+            torch.cuda.empty_cache()
+        if is_first:
+            self.before_retry()
+        self.tokens_per_microbatch = failed // 2
+        _log.warning(
+            "step %d: a microbatch of %d tokens does not fit into memory; continuing with "
+            "optimizer.tokens_per_microbatch=%d, which gives the same gradient",
+            *(step, failed, self.tokens_per_microbatch),
+        )
 
     def _accumulate(
         self,
