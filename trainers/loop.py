@@ -20,6 +20,7 @@ from trainers.algorithms import Algorithm
 from trainers.algorithms.by_role import target_metrics_by_role, targets_by_role
 from trainers.callbacks import Callback
 from trainers.config import ConfigError, TrainConfig
+from trainers.dry_run import fit_to_memory
 from trainers.learner import TrainingDiverged
 from trainers.rollouts.collector import RolloutAbandoned, RolloutBatch
 from trainers.run.metrics import episode_metrics, group_metrics
@@ -90,6 +91,7 @@ def train(
             raise ConfigError("env and dataset both describe the environment: give one of them")
         env = open_dataset(config.env, dataset, reward)
         config = replace(config, env=replace(config.env, agent="", agent_kwargs={}))
+    config = fit_to_memory(config, env)
     with open_run(config, env, sampler, algorithm, callbacks) as run:
         try:
             _validate_start(run)

@@ -24,6 +24,7 @@ from trainers.batching.microbatch import TokenWeighting
 from trainers.batching.token_count import TokenCount
 from trainers.config import ConfigError, OptimizerConfig
 from trainers.config.model import lora_of
+from trainers.config.optimizer import TOKENS_PER_MICROBATCH
 from trainers.learner.optimizers import learning_rate, make_optimizer, set_learning_rate
 from trainers.model import Policy, TokenOutputs
 from trainers.model.value_head import ValueHead
@@ -161,7 +162,7 @@ class Learner:
         self.value = value
         self.ranks = ranks
         self.version = 0
-        self.tokens_per_microbatch = optimizer.tokens_per_microbatch
+        self.tokens_per_microbatch = optimizer.tokens_per_microbatch or TOKENS_PER_MICROBATCH
         self.before_retry: Callable[[], None] = lambda: None
         self._head: list[torch.nn.Parameter] = []
         # The states with a value target of each microbatch of a pass, their values before the update, their returns.
