@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rllm_gym.commands.errors import CommandError
+from rllm_gym.envs import DATASET_ID
 from trainers.config import ConfigError, DpoConfig, SftConfig, TrainConfig, validate
 from trainers.config.mapping import Config
 from trainers.config_loading import read_command_line
@@ -35,9 +36,19 @@ Train a tiny model from scratch in a small environment, on two CPU cores:
 Train LoRA adapters on a pretrained model:
   rllm-gym train --env.id rllm/Math-v0 --model.path Qwen/Qwen2.5-0.5B-Instruct --sampling.max-tokens 512
 
+Train on your own data set (the columns of TRL: prompt, solution, ...) with your own reward function of TRL's signature;
+without --validation-dataset, one tenth of the rows is held out:
+  rllm-gym train --dataset rows.jsonl --reward my_module:correct --model.path MODEL
+  rllm-gym train --dataset rows.jsonl --reward my_module:correct my_module:short --reward-weights 1 0.2 \\
+      --validation-dataset held_out.jsonl --model.path MODEL
+
 Choose an algorithm (its options are shown by --algorithm.name ppo --help), or train your own:
   rllm-gym train --config frozen_lake_full --model.path runs/base/model --algorithm.name rloo
   rllm-gym train --config frozen_lake_full --model.path runs/base/model --algorithm.name my_module:MY_ALGORITHM
+
+Log to Weights & Biases as well as TensorBoard, and upload the final model to a private repository of the hub:
+  rllm-gym train --dataset rows.jsonl --reward my_module:correct --model.path MODEL --loggers tensorboard wandb \\
+      --push-to-hub USER/NAME
 
 Estimate memory, batches and number of tasks without running, and print every option:
   rllm-gym train --config frozen_lake_full --model.path runs/base/model --dry-run
@@ -87,9 +98,10 @@ _MERGE = """Merge an adapter into its base model, so that transformers, vLLM and
 
 def train(argv: Sequence[str] | None = None) -> int:
     """Run ``rllm-gym train``. Returns the exit status: 143 after SIGTERM (resume with ``--resume``)."""
-    words = list(sys.argv[1:] if argv is None else argv)
+    words, repo = _hub_repo(argv)
     is_dry_run = "--dry-run" in words  # an option of this call, not of the run's configuration
-    config = _read(TrainConfig, [word for word in words if word != "--dry-run"], "rllm-gym train", _TRAIN)
+    words = [word for word in _dataset_words(words) if word != "--dry-run"]
+    config = _read(TrainConfig, words, "rllm-gym train", _TRAIN)
     try:
         validate(config)  # again in the run, but before torch is imported, which takes seconds
     except ConfigError as error:
@@ -98,23 +110,25 @@ def train(argv: Sequence[str] | None = None) -> int:
         return _dry_run(config)
     from trainers.loop import train as run
 
-    return _run(run, config)
+    return _run(run, config, repo)
 
 
 def sft(argv: Sequence[str] | None = None) -> int:
     """Run ``rllm-gym sft``. Returns the exit status: 143 after SIGTERM (resume with ``--resume``)."""
-    config = _read(SftConfig, argv, "rllm-gym sft", _SFT)
+    words, repo = _hub_repo(argv)
+    config = _read(SftConfig, words, "rllm-gym sft", _SFT)
     from trainers.fine_tuning.sft import sft as run
 
-    return _run(run, config)
+    return _run(run, config, repo)
 
 
 def dpo(argv: Sequence[str] | None = None) -> int:
     """Run ``rllm-gym dpo``. Returns the exit status: 143 after SIGTERM (resume with ``--resume``)."""
-    config = _read(DpoConfig, argv, "rllm-gym dpo", _DPO)
+    words, repo = _hub_repo(argv)
+    config = _read(DpoConfig, words, "rllm-gym dpo", _DPO)
     from trainers.fine_tuning.dpo import dpo as run
 
-    return _run(run, config)
+    return _run(run, config, repo)
 
 
 def merge(argv: Sequence[str] | None = None) -> int:
@@ -160,6 +174,63 @@ def _read(config_type: type[Config], argv: Sequence[str] | None, program: str, d
         raise CommandError(str(error)) from error
 
 
+def _hub_repo(argv: Sequence[str] | None) -> tuple[list[str], str | None]:
+    """Return the command line without ``--push-to-hub REPO``, which is an option of this call, and the repository."""
+    words = list(sys.argv[1:] if argv is None else argv)
+    for index, word in enumerate(words):
+        name, equals, value = word.partition("=")
+        if name.replace("_", "-") == "--push-to-hub":
+            rest = words[index + 1 :] if equals else words[index + 2 :]
+            repo = value or "".join(words[index + 1 : index + 2])
+            if not repo or repo.startswith("-"):
+                raise CommandError("--push-to-hub has no value; write --push-to-hub USER/NAME")
+            return words[:index] + rest, repo
+    return words, None
+
+
+def _with_hub(repo: str, action: str, **arguments: Any) -> None:
+    """Call a method of the Hugging Face hub's client on a repository."""
+    from huggingface_hub import HfApi
+
+    try:
+        getattr(HfApi(), action)(repo_id=repo, **arguments)
+    except Exception as error:  # of the client, and of its HTTP library
+        raise CommandError(
+            f"--push-to-hub {repo}: {error}; log in with `hf auth login` or set HF_TOKEN (to upload a trained model "
+            "later: `hf upload REPO FOLDER`)"
+        ) from error
+
+
+def _dashed(word: str) -> str:
+    """Return an option with dashes in its name, as other words are."""
+    name, equals, value = word.partition("=")
+    return f"{name.replace('_', '-')}{equals}{value}" if word.startswith("--") else word
+
+
+def _dataset_words(words: Sequence[str]) -> list[str]:
+    """Replace ``--dataset`` and ``--reward`` by the options of the environment that they are arguments of."""
+    words = [_dashed(word) for word in words]
+    given = {word.partition("=")[0] for word in words}
+    if "--config" not in given and ("--dataset" in given) != ("--reward" in given):
+        raise CommandError(
+            "--dataset and --reward belong together: --dataset rows.jsonl --reward my_module:function; an environment "
+            "of the package is chosen by --env.id instead"
+        )
+    has_validation = "--validation-dataset" in given
+    options = {
+        "--dataset": ["--env.id", DATASET_ID, "--env.kwargs.dataset" + ".train" * has_validation],
+        "--reward": ["--env.kwargs.reward"],
+        "--reward-weights": ["--env.kwargs.reward_weights"],
+        "--validation-dataset": ["--env.kwargs.dataset.validation"],
+    }
+    return [
+        replaced
+        for word in words
+        for name, equals, value in [word.partition("=")]
+        for replaced in ([*options[name], *([value] if equals else [])] if name in options else [word])
+    ]
+
+
 def _dry_run(config: TrainConfig) -> int:
     from rllm_gym.engine import EnvironmentUnavailable
     from trainers.dry_run import dry_run, report
@@ -171,8 +242,12 @@ def _dry_run(config: TrainConfig) -> int:
     return _EXIT_OK
 
 
-def _run(run: Callable[[Any], TrainResult | SftResult | DpoResult], config: TrainConfig | SftConfig | DpoConfig) -> int:
-    """Run, print where the result is, and return the exit status. Only rank 0 prints."""
+def _run(
+    run: Callable[[Any], TrainResult | SftResult | DpoResult],
+    config: TrainConfig | SftConfig | DpoConfig,
+    repo: str | None,
+) -> int:
+    """Run, print where the result is, and return the exit status. Only rank 0 prints, and uploads the model."""
     from transformers.utils.logging import disable_progress_bar
 
     from rllm_gym.engine import EnvironmentUnavailable
@@ -183,6 +258,9 @@ def _run(run: Callable[[Any], TrainResult | SftResult | DpoResult], config: Trai
     from trainers.run.checkpoint import CheckpointError
 
     disable_progress_bar()  # transformers' bars for loading and saving; the run has its own display
+    is_main_process = os.environ.get("RANK", "0") == "0"
+    if repo and is_main_process:
+        _with_hub(repo, "create_repo", private=True, exist_ok=True)  # a missing token must not be found after training
     try:
         result = run(config)
     except (
@@ -200,11 +278,14 @@ def _run(run: Callable[[Any], TrainResult | SftResult | DpoResult], config: Trai
             raise
         raise CommandError(f"{error}; free disk space for {config.output} and continue with --resume") from error
     except KeyboardInterrupt:
-        if os.environ.get("RANK", "0") == "0" and (Path(config.output) / "checkpoints").is_dir():
+        if is_main_process and (Path(config.output) / "checkpoints").is_dir():
             print("continue with the same command and --resume", file=sys.stderr)
         raise
-    if os.environ.get("RANK", "0") == "0":
+    if is_main_process:
         _print_result(config, result)
+        if repo and result.model is not None:
+            _with_hub(repo, "upload_folder", folder_path=str(result.model))
+            print(f"uploaded https://huggingface.co/{repo}")
     return _EXIT_TERMINATED if result.interrupted else _EXIT_OK
 
 

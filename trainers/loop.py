@@ -10,7 +10,7 @@ additional forward pass) unless rounding differs too much. By design there is no
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,8 @@ from rllm_gym.samplers.protocol import Sampler
 from trainers.algorithms import Algorithm
 from trainers.algorithms.by_role import target_metrics_by_role, targets_by_role
 from trainers.callbacks import Callback
-from trainers.config import TrainConfig
+from trainers.config import ConfigError, TrainConfig
+from trainers.dry_run import fit_to_memory
 from trainers.learner import TrainingDiverged
 from trainers.rollouts.collector import RolloutAbandoned, RolloutBatch
 from trainers.run.metrics import episode_metrics, group_metrics
@@ -27,7 +28,7 @@ from trainers.run.run_folder import save_model
 from trainers.run.setup import TrainingRun, open_run
 from trainers.run.update_metrics import entropy_metrics, rollout_metrics, update_metrics
 from trainers.samples import Sample
-from trainers.train_env import TrainEnv
+from trainers.train_env import TrainEnv, open_dataset
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +65,8 @@ def train(
     sampler: Sampler | None = None,
     algorithm: Algorithm | None = None,
     callbacks: Sequence[Callback] = (),
+    dataset: Any = None,
+    reward: Any = None,
 ) -> TrainResult:
     """Train a model by reinforcement learning.
 
@@ -74,6 +77,8 @@ def train(
         algorithm: The algorithm, instead of ``config.algorithm.name``. Options in ``config.algorithm`` that differ from
             their defaults are taken over.
         callbacks: Their methods are called during the run.
+        dataset: Prompts, instead of an environment; see :class:`~rllm_gym.envs.dataset.DatasetEnv`.
+        reward: With ``dataset``: a reward function with TRL's signature, or several.
 
     Raises:
         ConfigError: The configuration is invalid.
@@ -82,6 +87,12 @@ def train(
         NoTrainableEpisodes: Several consecutive steps had no episode to train on.
         RuntimeError: Another thread of this process is in a run.
     """
+    if dataset is not None or reward is not None:
+        if env is not None:
+            raise ConfigError("env and dataset both describe the environment: give one of them")
+        env = open_dataset(config.env, dataset, reward)
+        config = replace(config, env=replace(config.env, agent="", agent_kwargs={}))
+    config = fit_to_memory(config, env)
     with open_run(config, env, sampler, algorithm, callbacks) as run:
         try:
             _validate_start(run)
@@ -115,7 +126,7 @@ def _step(run: TrainingRun, step: int) -> None:
     algorithm, learners = state.algorithm, state.learners
     with clock("rollout"):
         batch, samples = _sample(run, step)
-    run.log.save_dropped(step + 1, batch.episodes)
+    run.log.write_episodes(step + 1, batch.episodes)
     for callback in run.callbacks:
         callback.on_episodes(step + 1, batch.episodes)
 

@@ -10,9 +10,12 @@ from typing import Any, Protocol
 import gymnasium
 
 from rllm_gym.agents import BaseAgent, default_agent
-from rllm_gym.core import TextEnv
-from rllm_gym.engine import Workflow
+from rllm_gym.core import TextEnv, stream_seed
+from rllm_gym.data.taskset import EmptySplit
+from rllm_gym.engine import EpisodeSpec, Workflow
 from rllm_gym.engine.env_creation import is_game, make_env, make_env_with_split
+from rllm_gym.envs import DATASET_ID
+from rllm_gym.envs.dataset import load_prompts
 from trainers.config import ConfigError, EnvConfig
 from trainers.option_checks import import_object
 
@@ -23,6 +26,19 @@ class TaskSequence(Protocol):
     def __len__(self) -> int: ...
 
     def __getitem__(self, index: int, /) -> Any: ...
+
+
+@dataclass(frozen=True)
+class SeedTasks:
+    """Tasks of an environment without a task set: the seed of its ``reset`` selects the task."""
+
+    split: str
+
+    def __len__(self) -> int:
+        return 1_000_000
+
+    def __getitem__(self, index: int) -> EpisodeSpec:
+        return EpisodeSpec(seed=stream_seed("task", self.split, index) % 2**32)
 
 
 @dataclass(frozen=True)
@@ -83,8 +99,12 @@ def open_train_env(config: EnvConfig, env: str | Callable[..., Any] | None = Non
     env = config.id if env is None else env
     train, train_kwargs, reply_tokens = _open_split(env, config.kwargs, "train", config.train_kwargs)
     validation, validation_kwargs = None, dict(config.kwargs)
-    if "split" in train_kwargs or config.validation_kwargs:
-        validation, validation_kwargs, _ = _open_split(env, config.kwargs, "validation", config.validation_kwargs)
+    if "split" in train_kwargs or config.validation_kwargs or isinstance(train, SeedTasks):
+        try:
+            validation, validation_kwargs, _ = _open_split(env, config.kwargs, "validation", config.validation_kwargs)
+        except ConfigError as error:
+            if config.validation_kwargs or not isinstance(error.__cause__, EmptySplit):
+                raise
     agent = make_agent(config)
     is_workflow = isinstance(agent(), Workflow)
     if not is_workflow and isinstance(env, str) and is_game(env):
@@ -102,6 +122,26 @@ def open_train_env(config: EnvConfig, env: str | Callable[..., Any] | None = Non
         agent if is_workflow else None,
         reply_tokens,
     )
+
+
+def open_dataset(config: EnvConfig, dataset: Any, reward: Any) -> TrainEnv:
+    """Create the environment ``rllm/Dataset-v0`` with a data set and reward functions as objects.
+
+    Args:
+        config: Options; ``kwargs`` can have the environment's other arguments.
+        dataset: Prompts, as :class:`~rllm_gym.envs.dataset.DatasetEnv` takes them.
+        reward: The reward function or functions.
+
+    Raises:
+        ConfigError: One of the two is missing or cannot be used, or another environment is configured.
+    """
+    if dataset is None or reward is None or config.id not in ("", DATASET_ID):
+        raise ConfigError(
+            f"dataset and reward are arguments of {DATASET_ID}: give both, and no other env.id={config.id!r}"
+        )
+    with _creation_errors(DATASET_ID, config.kwargs):
+        tasks = load_prompts(dataset)  # once, and not for each environment
+    return open_train_env(replace(config, id=DATASET_ID, kwargs={**config.kwargs, "dataset": tasks, "reward": reward}))
 
 
 def make_agent(config: EnvConfig) -> Callable[[], Any]:
@@ -156,19 +196,20 @@ def _open_split(
     with _creation_errors(source, wanted):
         env, created_with = make_env_with_split(source, wanted, own.get("split", split))
     reply_tokens = int(getattr(env.unwrapped, "reply_tokens", TextEnv.reply_tokens))
-    return _tasks_in(env, source), created_with, reply_tokens
+    return _tasks_in(env, source, split), created_with, reply_tokens
 
 
-def _tasks_in(env: Any, source: str | Callable[..., Any]) -> TaskSequence:
-    """Close the environment and return its task set."""
+def _tasks_in(env: Any, source: str | Callable[..., Any], split: str = "train") -> TaskSequence:
+    """Close the environment and return its task set; of a text environment without one, seeds."""
     try:
         tasks: TaskSequence | None = getattr(env.unwrapped, "tasks", None)
-        if tasks is None:
-            raise ConfigError(
-                f"{source!r} has no `tasks`, so there is nothing to train on; subclass rllm_gym.core.TextEnv, or "
-                "pass task rows to trainers.AgentTrainer"
-            )
-        return tasks
+        for name in ("observation_space", "action_space") if tasks is None else ():
+            if not isinstance(space := getattr(env, name, None), gymnasium.spaces.Text):
+                raise ConfigError(
+                    f"{source!r} has the {name} {space}; a model can be trained only where both are "
+                    "gymnasium.spaces.Text: wrap it, or subclass rllm_gym.core.TextEnv"
+                )
+        return SeedTasks(split) if tasks is None else tasks
     finally:
         env.close()
 
@@ -178,4 +219,4 @@ def _creation_errors(source: str | Callable[..., Any], kwargs: Mapping[str, Any]
     try:
         yield
     except (TypeError, ValueError, ImportError, gymnasium.error.Error) as error:
-        raise ConfigError(f"env.id={source!r} cannot be created with {dict(kwargs)}: {error}") from error
+        raise ConfigError(f"env.id={source!r} cannot be created with env.kwargs={dict(kwargs)}: {error}") from error

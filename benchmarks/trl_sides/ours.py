@@ -100,7 +100,7 @@ class Update:
         """Return the same samples with the log-probs that the sampler would have returned."""
         rows = rows_of(samples, {})
         logprobs: list[list[float]] = [[] for _ in rows]
-        batches = make_micro_batches(rows, tokens_per_microbatch=self.config.optimizer.tokens_per_microbatch)
+        batches = make_micro_batches(rows, tokens_per_microbatch=self.learner.tokens_per_microbatch)
         for batch in batches:
             logp_N = self.policy.outputs(batch).logp_N
             for row, logp in zip(batch.sequence_N.tolist(), logp_N.tolist(), strict=True):

@@ -2,6 +2,7 @@
 
 from rllm_gym.agents.base import Action, BaseAgent
 from rllm_gym.agents.chat import ChatAgent
+from rllm_gym.agents.dataset import DatasetAgent
 from rllm_gym.agents.mcp import MCPAgent
 from rllm_gym.agents.registry import CodeAgent, FrozenLakeAgent, MathAgent, default_agent, register_agent
 from rllm_gym.agents.swe import SWEAgent
@@ -13,6 +14,7 @@ __all__ = [
     "BaseAgent",
     "ChatAgent",
     "CodeAgent",
+    "DatasetAgent",
     "FrozenLakeAgent",
     "MCPAgent",
     "MathAgent",

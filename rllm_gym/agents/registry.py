@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from rllm_gym.agents.base import BaseAgent
 from rllm_gym.agents.chat import ChatAgent
+from rllm_gym.agents.dataset import DatasetAgent
 from rllm_gym.agents.mcp import MCPAgent
 from rllm_gym.agents.swe import SWEAgent
 from rllm_gym.agents.tool import ToolAgent
@@ -36,6 +37,7 @@ _FAMILIES: dict[str, type[BaseAgent]] = {
     "rllm/FrozenLake": FrozenLakeAgent,
     "rllm/Math": MathAgent,
     "rllm/Code": CodeAgent,
+    "rllm/Dataset": DatasetAgent,
     "rllm/SWE": SWEAgent,
     "rllm/Web": WebAgent,
     "rllm/MCP": MCPAgent,

@@ -18,9 +18,11 @@ from rllm_gym.core import RllmGymError
 from rllm_gym.engine.env_creation import is_game
 
 
-def add_environment_arguments(parser: argparse.ArgumentParser) -> None:
+def add_environment_arguments(parser: argparse.ArgumentParser, *, optional: bool = False) -> None:
     """Add the arguments that every command with an environment has."""
-    parser.add_argument("env", metavar="ENV", help="environment id (see `rllm-gym list`)")
+    parser.add_argument(
+        "env", metavar="ENV", nargs="?" if optional else None, help="environment id (see `rllm-gym list`)"
+    )
     parser.add_argument(
         "--kwarg",
         "-k",

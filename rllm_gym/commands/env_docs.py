@@ -12,7 +12,7 @@ import gymnasium
 from gymnasium.envs.registration import load_env_creator
 
 from rllm_gym.core import TextEnv
-from rllm_gym.envs import TABLE
+from rllm_gym.envs import OWN_TASKS, TABLE
 
 _REFERENCE = re.compile(r":(?:class|meth|func|attr|mod):`~?([^`]+)`")
 _LIST_ENTRY = re.compile(r"    (\S[^:]*): ?(.*)")
@@ -51,7 +51,7 @@ class EnvDocs:
 
 def all_env_docs() -> list[EnvDocs]:
     """Return the manuals of all ids of the package, in the order of its table."""
-    return [env_docs(env_id) for env_id in TABLE]
+    return [env_docs(env_id) for env_id in TABLE | OWN_TASKS]
 
 
 def env_docs(env_id: str) -> EnvDocs:

@@ -7,7 +7,9 @@ import asyncio
 import difflib
 import json
 import re
+import signal
 import sys
+import threading
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -21,6 +23,7 @@ from rllm_gym.chat.tokenizer import load_tokenizer
 from rllm_gym.commands.endpoint import add_endpoint_arguments, check_endpoint_arguments, endpoint_sampler
 from rllm_gym.commands.env_arguments import add_environment_arguments, creation_errors, import_module, parse_kwargs
 from rllm_gym.commands.errors import CommandError
+from rllm_gym.commands.eval_files import episodes_to_resume, manifest_of, settings_of_run
 from rllm_gym.commands.terminal import visible
 from rllm_gym.commands.workflow import add_agent_arguments, make_agent, roles_of, sync_adapters
 from rllm_gym.core import Episode, stream_seed
@@ -40,6 +43,7 @@ from rllm_gym.samplers.model_names import check_model_name
 
 Engine = AgentExecutionEngine | AgentWorkflowEngine
 
+_EXIT_TERMINATED = 143
 _SCRIPTED = "scripted:"
 # For smaller models a second thread costs more than it gains, and ten times more on a busy machine.
 _SMALL_MODEL = 50_000_000
@@ -64,7 +68,8 @@ _OTHER_NAMES = {
 }
 _EXAMPLES = """examples:
   rllm-gym eval rllm/Math-v0 --model.path Qwen/Qwen3-0.6B --samples 4
-  rllm-gym eval rllm/FrozenLake-v0 --model.path runs/my-run/model --tasks 256 --output runs/my-run/test.jsonl
+  rllm-gym eval --run runs/my-run --tasks 256 --output runs/my-run/test.jsonl   # as it was validated in training
+  rllm-gym eval --run runs/my-run --tasks 256 --output runs/my-run/test.jsonl --resume   # after SIGTERM or Ctrl-C
   rllm-gym eval rllm/Math-v0 -k tasks=gsm8k_test.jsonl --model.path ./model --sampling.temperature 0
   rllm-gym eval rllm/FrozenLake-v0 --model.path scripted:replies.txt
   rllm-gym eval rllm/Math-v0 --model.path BASE --agent rllm_gym.engine.workflows:SolverJudge \\
@@ -74,7 +79,7 @@ _EXAMPLES = """examples:
 
 
 def main(argv: list[str]) -> int:
-    options = _parse(_parser(), argv)
+    options = _parse(argv)
     if options.samples > 1 and options.temperature == 0:
         raise CommandError(
             f"--samples {options.samples} requires --sampling.temperature > 0: at temperature 0 all episodes of a task "
@@ -95,23 +100,36 @@ def main(argv: list[str]) -> int:
         if options.output.is_dir():
             raise CommandError(f"--output {options.output} is a directory; expected a file, e.g. episodes.jsonl")
         options.output.parent.mkdir(parents=True, exist_ok=True)
+    specs = _specs(options, tasks)
     episodes: list[Episode] = []
+    if options.resume:
+        known = {spec.episode_id for spec in specs}
+        earlier = episodes_to_resume(options.output, _config(options, kwargs))
+        episodes = [episode for episode in earlier if episode.episode_id in known]
+    done = {episode.episode_id for episode in episodes}
     engine: Engine | None = None
     try:
         engine = _engine(options, agent, kwargs, params)
-        asyncio.run(_evaluate(options, engine, _specs(options, tasks), episodes))
+        if options.output is not None:
+            save_episodes(options.output, episodes)
+            _write_manifest(options, kwargs, episodes)
+        left = [spec for spec in specs if spec.episode_id not in done]
+        complete = asyncio.run(_evaluate(options, engine, left, episodes))
     except (SamplerError, EnvironmentUnavailable) as error:
         raise CommandError(f"{options.env}: {error}") from error
     finally:
         # Also saves the episodes of an interrupted evaluation.
-        if options.output is not None and episodes:
-            _save(options, kwargs, episodes)
-    result = _result(options, kwargs.get("split"), episodes, engine)
+        if options.output is not None and len(episodes) > len(done):
+            _save(options, kwargs, specs, episodes)
+    result = {**_result(options, kwargs.get("split"), episodes, engine), "complete": complete}
     if options.json:
         print(json.dumps(result, indent=2))
     else:
         _print(options, result)
-    return 0
+    if not complete:
+        how = "continue with the same command and --resume" if options.output else "nothing was saved (no --output)"
+        print(f"stopped after {len(episodes)} of {len(specs)} episodes; {how}", file=sys.stderr)
+    return 0 if complete else _EXIT_TERMINATED
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -122,11 +140,18 @@ def _parser() -> argparse.ArgumentParser:
         epilog=_EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    add_environment_arguments(parser)
+    add_environment_arguments(parser, optional=True)
+    parser.set_defaults(run_kwargs={}, run_agent_kwargs={}, deadlines=None)
+    parser.add_argument(
+        "--run",
+        type=Path,
+        metavar="FOLDER",
+        help="output folder of `rllm-gym train`: evaluate its final model as it was validated, with its environment, "
+        "agent, lengths, temperature and dtype; other options override them",
+    )
     parser.add_argument(
         "--model.path",
         dest="model",
-        required=True,
         metavar="PATH",
         help="Hugging Face model directory or hub id, directory of a PEFT adapter, or scripted:FILE for replies from a "
         "file, one per line (JSON strings in .jsonl), which every episode reads from the start and repeats at the end",
@@ -144,6 +169,7 @@ def _parser() -> argparse.ArgumentParser:
         ("top-p", float, 1.0, "nucleus sampling threshold (default: 1)"),
         ("top-k", int, 0, "number of most likely tokens to keep, 0 for all (default: 0)"),
         ("max-tokens", int, 256, "maximum tokens per reply (default: 256)"),
+        ("max-response-tokens", _positive, None, "maximum sampled tokens per episode (default: no limit)"),
         ("context-length", _positive, None, "maximum tokens per conversation (default: the model's)"),
     ):  # the names of the options of rllm-gym train
         dest = name.replace("-", "_")
@@ -174,13 +200,16 @@ def _parser() -> argparse.ArgumentParser:
         "--threads", type=_positive, help="number of torch threads (default: 1 for small models, else torch's default)"
     )
     execution.add_argument("--output", "-o", type=Path, metavar="FILE", help="write the episodes to FILE as JSON lines")
+    execution.add_argument(
+        "--resume", action="store_true", help="continue an evaluation that was stopped, from the episodes in --output"
+    )
     execution.add_argument("--json", action="store_true", help="print JSON instead of tables")
     return parser
 
 
 def _environment(options: argparse.Namespace, *, workflow: bool) -> tuple[dict[str, Any], int | None]:
     """Return the environment's arguments, and its number of tasks (``None`` if it has no task set)."""
-    kwargs = parse_kwargs(options.kwarg)
+    kwargs = {**options.run_kwargs, **parse_kwargs(options.kwarg)}
     split = kwargs.get("split", options.split or "test")
     if options.split not in (None, split):
         raise CommandError(f"--split {options.split} conflicts with --kwarg split={split}")
@@ -229,7 +258,9 @@ def _engine(
         "n_parallel": options.parallel,
         "workers": options.workers,
         "max_turns": options.max_turns,
+        "max_response_tokens": options.max_response_tokens,
         "max_context_tokens": options.context_length,
+        **({} if options.deadlines is None else {"deadlines": options.deadlines}),
         "seed": options.seed,
         "progress": sys.stderr.isatty() and not options.json,
     }
@@ -297,27 +328,57 @@ def _torch_sampler(path: str, device: str, dtype: str, threads: int | None) -> S
 
 async def _evaluate(
     options: argparse.Namespace, engine: Engine, specs: list[EpisodeSpec], episodes: list[Episode]
-) -> None:
-    """Run the specs; ``episodes`` holds finished ones, also after an exception."""
+) -> bool:
+    """Run the specs; ``episodes`` holds finished ones, also after an exception. Return whether all were run: SIGTERM
+    stops the evaluation.
+
+    A finished episode is also appended to the output, which a process that is killed leaves behind.
+    """
+    stopped = False
+    task, loop = asyncio.current_task(), asyncio.get_running_loop()
+
+    def stop() -> None:
+        nonlocal stopped
+        stopped = True
+        assert task is not None
+        task.cancel()
+
+    if threading.current_thread() is threading.main_thread():
+        loop.add_signal_handler(signal.SIGTERM, stop)
     try:
         await sync_adapters(options, engine.sampler)
         async with engine:
             async for episode in engine.stream(specs):
+                if options.output is not None:
+                    save_episodes(options.output, [episode], append=True)
                 episodes.append(episode)
+    except asyncio.CancelledError:
+        if not stopped:
+            raise
     finally:
         await engine.sampler.close()
+    return not stopped
 
 
-def _save(options: argparse.Namespace, kwargs: dict[str, Any], episodes: list[Episode]) -> None:
-    place = {f"{spec.episode_id}": index for index, spec in enumerate(_specs(options, options.tasks))}
-    ordered = sorted(episodes, key=lambda episode: place.get(episode.episode_id, 0))
-    save_episodes(options.output, ordered)
+def _save(
+    options: argparse.Namespace, kwargs: dict[str, Any], specs: list[EpisodeSpec], episodes: list[Episode]
+) -> None:
+    place = {spec.episode_id: index for index, spec in enumerate(specs)}
+    save_episodes(options.output, sorted(episodes, key=lambda episode: place[episode.episode_id]))
+    _write_manifest(options, kwargs, episodes)
+
+
+def _config(options: argparse.Namespace, kwargs: dict[str, Any]) -> dict[str, Any]:
+    """Return the options for the manifest."""
     config = {name: str(value) if isinstance(value, Path) else value for name, value in vars(options).items()}
-    manifest = options.output.with_suffix(".manifest.json")
+    return {**config, "env_kwargs": kwargs}
+
+
+def _write_manifest(options: argparse.Namespace, kwargs: dict[str, Any], episodes: list[Episode]) -> None:
     tiers = {str(episode.info.get("sandbox_tier", "none")) for episode in episodes}
     write_manifest(
-        manifest,
-        config={**config, "env_kwargs": kwargs},
+        manifest_of(options.output),
+        config=_config(options, kwargs),
         seeds={"eval": options.seed},
         sandbox_tier=", ".join(sorted(tiers - {"none"})) or "none",
     )
@@ -417,12 +478,13 @@ class _Parser(argparse.ArgumentParser):
         raise CommandError(f"{message}; see `{self.prog} --help`")
 
 
-def _parse(parser: argparse.ArgumentParser, argv: list[str]) -> argparse.Namespace:
-    """Parse the arguments.
+def _parse(argv: list[str]) -> argparse.Namespace:
+    """Parse the arguments; the options of ``--run`` are defaults of the others.
 
     Raises:
-        CommandError: Options are unknown, which are all reported, or a value is invalid.
+        CommandError: Options are unknown, which are all reported, one is missing, or a value is invalid.
     """
+    parser = _parser()
     known = set(re.findall(r"--[\w.-]+", parser.format_help()))
     problems = []
     for word in argv:
@@ -437,7 +499,23 @@ def _parse(parser: argparse.ArgumentParser, argv: list[str]) -> argparse.Namespa
             problems.append(f"{name}{equals}{value} is not an option; {hint}")
     if problems:
         raise CommandError("invalid options:\n" + "\n".join(f"  - {problem}" for problem in problems))
-    return parser.parse_args(argv)
+    options = parser.parse_args(argv)
+    if options.run is not None:
+        parser.set_defaults(**settings_of_run(options.run))
+        options = parser.parse_args(argv)
+        if options.url is not None:
+            options.dtype = None  # the endpoint's
+    if options.env is None:
+        objects = (
+            f" (the environment of {options.run} was passed to trainers.train as an object)" if options.run else ""
+        )
+        parser.error(f"ENV is missing{objects}; `rllm-gym list` shows the environments")
+    if options.model is None:
+        unfinished = f": {options.run} has no final model, e.g. use {options.run}/best_model" if options.run else ""
+        parser.error(f"--model.path is missing{unfinished}")
+    if options.resume and options.output is None:
+        parser.error("--resume needs --output, the file to continue")
+    return options
 
 
 def _positive(text: str) -> int:

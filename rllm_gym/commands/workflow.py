@@ -50,7 +50,7 @@ def make_agent(options: argparse.Namespace) -> Callable[[], BaseAgent | Workflow
     Raises:
         CommandError: It cannot be imported, rejects its arguments, or does not have the roles of ``--role``.
     """
-    kwargs = parse_kwargs(options.agent_kwarg, "--agent-kwarg")
+    kwargs = {**options.run_agent_kwargs, **parse_kwargs(options.agent_kwarg, "--agent-kwarg")}
     if options.system_prompt is not None:
         kwargs["system_prompt"] = options.system_prompt
     if options.agent is None:

@@ -64,26 +64,27 @@ class AsyncTextEnv(TextEnv):
     # Synchronous interface, for code without an event loop
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[str, dict[str, Any]]:
-        return _shared_loop().run(self.async_reset(seed=seed, options=options))
+        return shared_loop().run(self.async_reset(seed=seed, options=options))
 
     def step(self, action: str) -> tuple[str, float, bool, bool, dict[str, Any]]:
-        return _shared_loop().run(self.async_step(action))
+        return shared_loop().run(self.async_step(action))
 
     def _begin(self, task: Task) -> str:
-        return _shared_loop().run(self._async_begin(task))
+        return shared_loop().run(self._async_begin(task))
 
     def _act(self, action: str) -> Outcome:
-        return _shared_loop().run(self._async_act(action))
+        return shared_loop().run(self._async_act(action))
 
     def close(self) -> None:
-        _shared_loop().run(self.async_close())
+        shared_loop().run(self.async_close())
 
 
 _lock = threading.Lock()
 _loop: BackgroundLoop | None = None
 
 
-def _shared_loop() -> BackgroundLoop:
+def shared_loop() -> BackgroundLoop:
+    """Return the event loop in a background thread on which the process runs coroutines of synchronous callers."""
     global _loop
     with _lock:
         if _loop is None:

@@ -35,6 +35,17 @@ def row_id(row: Mapping[str, Any]) -> str | None:
     return None
 
 
+def known_format(row: Mapping[str, Any]) -> str:
+    """Return ``"ShareGPT"`` or ``"Alpaca"`` for a row of that format, so that an error can say what to rename.
+
+    >>> known_format({"conversations": [{"from": "human", "value": "Hello"}]})
+    'ShareGPT'
+    """
+    if "conversations" in row:
+        return "ShareGPT"
+    return "Alpaca" if "instruction" in row and "output" in row else ""
+
+
 def row_to_task(row: Mapping[str, Any], task_id: str) -> Task:
     """Return a task that stores the whole row as its data.
 

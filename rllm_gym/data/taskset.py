@@ -15,6 +15,10 @@ from rllm_gym.data.hub import open_hub
 from rllm_gym.data.rows import MemoryStore, TaskStore
 
 
+class EmptySplit(TaskError):
+    """Raised if no task of a task set falls into a split."""
+
+
 class Taskset(Sequence[Task]):
     """A sequence of tasks, with access by index and by id. Methods that select tasks return a new task set.
 
@@ -258,7 +262,7 @@ def _narrow(store: TaskStore, split: str | None) -> Taskset:
         return tasks
     kept = tasks.split(split)
     if not len(kept):
-        raise TaskError(
+        raise EmptySplit(
             f"none of the {len(tasks)} tasks of {store.name!r} falls into the split {split!r} "
             "(by the hash of its content); use split=None for all of them"
         )

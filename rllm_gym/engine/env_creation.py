@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import difflib
 import importlib
 import inspect
+import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -20,17 +22,40 @@ def is_game(env_id: str) -> bool:
 
 
 def make_env(source: str | Callable[..., Any], kwargs: Mapping[str, Any]) -> Any:
-    """Create an environment, or a game. The exceptions of its constructor are not converted.
+    """Create an environment, or a game. Other exceptions of its constructor are not converted.
 
     Args:
         source: A registered id (``"module:id"`` imports the module first), or a callable.
         kwargs: Its keyword arguments.
+
+    Raises:
+        TypeError: It has no argument of a name, or needs one that is not given; names the arguments.
     """
-    if not isinstance(source, str):
-        return source(**kwargs)
-    if is_game(source):
-        return pettingzoo.make("aec", source.rpartition(":")[2], **kwargs)
-    return gymnasium.make(source, **kwargs)
+    try:
+        if not isinstance(source, str):
+            return source(**kwargs)
+        if is_game(source):
+            return pettingzoo.make("aec", source.rpartition(":")[2], **kwargs)
+        return gymnasium.make(source, **kwargs)
+    except TypeError as error:
+        if (explanation := _argument_problem(source, kwargs, str(error))) is None:
+            raise
+        raise TypeError(explanation) from error
+
+
+def _argument_problem(source: str | Callable[..., Any], kwargs: Mapping[str, Any], message: str) -> str | None:
+    """Return what is wrong with the names of the arguments; ``None`` if they are not the reason for the message."""
+    if found := re.search(r"missing \d+ required [\w-]+ arguments?: ((?:'\w+'|, and|, | and )+)", message):
+        return f"the argument {found[1]} is missing"
+    found = re.search(r"got an unexpected keyword argument '(\w+)'", message)
+    if found is None or found[1] not in kwargs or (isinstance(source, str) and _spec(source) is None):
+        return None
+    fixed = (inspect.Parameter.VAR_KEYWORD, inspect.Parameter.VAR_POSITIONAL)
+    parameters = _parameters(_constructor(source, kwargs))
+    known = [name for name, kind in parameters.items() if kind not in fixed and name != "self"]
+    near = difflib.get_close_matches(found[1], known, n=1)
+    hint = f"did you mean {near[0]!r}? " if near else ""
+    return f"there is no argument {found[1]!r}; {hint}The arguments are {', '.join(known) or 'none'}"
 
 
 def make_env_with_split(
@@ -63,14 +88,19 @@ def _constructor(source: str | Callable[..., Any], kwargs: Mapping[str, Any]) ->
     """Return the class or function that creates the environment."""
     if not isinstance(source, str):
         return source
-    registry: Mapping[str, Any] = pettingzoo.aec_registry if is_game(source) else gymnasium.registry
-    spec = registry.get(source.rpartition(":")[2])
+    spec = _spec(source)
     if spec is None:  # an id without version, or none
         with make_env(source, kwargs) as env:
             spec = env.spec
     module, _, name = spec.entry_point.partition(":") if isinstance(spec.entry_point, str) else ("", "", "")
     constructor: Callable[..., Any] = getattr(importlib.import_module(module), name) if module else spec.entry_point
     return constructor
+
+
+def _spec(env_id: str) -> Any:
+    """Return the spec of an id, ``None`` if there is none, or if the id has no version."""
+    registry: Mapping[str, Any] = pettingzoo.aec_registry if is_game(env_id) else gymnasium.registry
+    return registry.get(env_id.rpartition(":")[2])
 
 
 def _parameters(constructor: Callable[..., Any]) -> dict[str, Any]:

@@ -86,6 +86,8 @@ class AgentExecutionEngine(BaseEngine):
             raise TypeError(
                 f"agent= returned a {type(agent).__name__}, not a BaseAgent; subclass rllm_gym.agents.BaseAgent"
             )
+        # Without a task, the episodes of a group share the seed, which selects the task; their replies must differ.
+        seed = spec.seed if spec.task is not None else f"{spec.seed}/{spec.episode_id}"
         params = greedy(self.params) if spec.greedy else self.params
         conversation = Conversation(self.renderer, self.budget, self.sampler.context_length)
         return Rollout(
@@ -93,7 +95,7 @@ class AgentExecutionEngine(BaseEngine):
             agent=agent,
             worker=worker,
             sampler=ConversationSampler(
-                conversation, sampler_client.sample, params, name, f"{spec.seed}/turn/", self.sampler.returns_tokens
+                conversation, sampler_client.sample, params, name, f"{seed}/turn/", self.sampler.returns_tokens
             ),
             max_turns=self.budget.max_turns,
         )

@@ -23,6 +23,10 @@ TABLE: dict[str, tuple[str, dict[str, Any]]] = {
     "rllm/Web-v0": ("rllm_gym.envs.web:WebEnv", {}),
 }
 
+# Environments of a user's own tasks, which ``gym.make`` needs as arguments.
+DATASET_ID = "rllm/Dataset-v0"
+OWN_TASKS: dict[str, tuple[str, dict[str, Any]]] = {DATASET_ID: ("rllm_gym.envs.dataset:DatasetEnv", {})}
+
 
 def miniwob_folder() -> Path | None:
     """Return the folder of the MiniWoB++ pages, or ``None`` if the package is not installed, without importing it."""
@@ -53,10 +57,12 @@ INTEGRATIONS: dict[str, tuple[str, dict[str, Any]]] = {
     "rllm/TextArena-v0": ("rllm_gym.integrations.textarena:TextArenaEnv", {}),
 }
 
+ALL = TABLE | OWN_TASKS | MINIWOB | INTEGRATIONS
+
 
 def register_all() -> None:
     """Register every id of the tables with Gymnasium; skip ids that are already registered."""
-    for env_id, (entry_point, kwargs) in (TABLE | MINIWOB | INTEGRATIONS).items():
+    for env_id, (entry_point, kwargs) in ALL.items():
         if env_id not in gymnasium.registry:
             gymnasium.register(
                 id=env_id,

@@ -26,8 +26,8 @@ from typing import Any
 from rllm_gym.core import EnvironmentFault, InvalidAction, Outcome, Task, TaskError, TextEnv
 from rllm_gym.data.procedural import ProceduralTaskset
 from rllm_gym.multiagent.game import TextGame, TurnResult
-from rllm_gym.multiagent.quoting import quoted
 from rllm_gym.parsing.boxed import strip_thinking
+from rllm_gym.parsing.quoting import quoted
 from rllm_gym.runtime import Actor, DeadlineExceeded, WorkerDied, WorkerError, WorkerPool
 
 MEMORY_MB = 1024

@@ -61,7 +61,7 @@ def register_all() -> None:
     for game_id, entry_point in games.items():
         _register("aec", game_id, entry_point)
         _register("parallel", game_id, "rllm_gym.multiagent:parallel_game", game_id=game_id)
-    for env_id in envs.TABLE | envs.MINIWOB | envs.INTEGRATIONS:
+    for env_id in envs.ALL:
         if env_id not in games:
             _register("aec", env_id, "rllm_gym.multiagent:team", env_id=env_id)
             _register("parallel", env_id, "rllm_gym.multiagent:team_parallel", env_id=env_id)

@@ -12,8 +12,8 @@ from rllm_gym.core import Task, TaskError, TaskSource, stream_seed
 from rllm_gym.envs.math.env import choose_math_tasks
 from rllm_gym.envs.math.rows import math_task
 from rllm_gym.multiagent.game import TextGame, TurnResult
-from rllm_gym.multiagent.quoting import fenced, visible
 from rllm_gym.parsing.choices import parse_choice
+from rllm_gym.parsing.quoting import fenced, visible
 
 DEBATERS = ("debater_0", "debater_1")
 JUDGE = "judge_0"

@@ -20,8 +20,8 @@ from gymnasium.utils import seeding
 from pettingzoo import AECEnv
 
 from rllm_gym.core import InvalidAction, SavedState, StopReason, Task, TaskError, TaskSource, Text, select_task
-from rllm_gym.multiagent.quoting import MAX_ESCAPED_CHARS, quoted
 from rllm_gym.parsing.boxed import strip_thinking
+from rllm_gym.parsing.quoting import MAX_ESCAPED_CHARS, quoted
 
 Components = dict[str, float]
 

@@ -12,8 +12,8 @@ import gymnasium
 from rllm_gym.core import Task, Text, TextEnv
 from rllm_gym.multiagent.game import Components, TextGame, TurnResult
 from rllm_gym.multiagent.parallel import ParallelGame
-from rllm_gym.multiagent.quoting import fenced, visible
 from rllm_gym.parsing.boxed import strip_thinking
+from rllm_gym.parsing.quoting import fenced, visible
 
 Share = Literal["shared", "own"] | float
 _ROLE = re.compile("[a-z]+")

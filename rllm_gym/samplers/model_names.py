@@ -31,7 +31,10 @@ def check_model_name(name: str, file: str = "config.json") -> None:
     except HfHubHTTPError:
         return  # the hub answered; the library that loads the model reports what is wrong
     except HFValidationError:
-        raise FileNotFoundError(f"no such folder: {name!r}, which cannot be an id on the hub either") from None
+        raise FileNotFoundError(
+            f"no such folder: {name!r}, which cannot be an id on the hub either; check the path (relative to "
+            f"{Path.cwd()}), or give an id such as Qwen/Qwen2.5-0.5B-Instruct"
+        ) from None
     except Exception as error:  # of the HTTP library
         raise FileNotFoundError(
             f"no such folder: {name!r}, and the Hugging Face hub cannot be asked for a model of this name ({error})"

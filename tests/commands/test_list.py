@@ -10,30 +10,31 @@ import gymnasium
 from commands.command_line import assert_brief_error, rllm_gym, rllm_gym_process
 
 from rllm_gym.commands.env_docs import all_env_docs
-from rllm_gym.envs import TABLE
+from rllm_gym.envs import OWN_TASKS, TABLE
 
 ROOT = Path(__file__).resolve().parents[2]
 
 
 def test_every_id_is_listed_with_a_summary_and_its_arguments() -> None:
     rows = json.loads(rllm_gym("list", "--json").stdout)
-    assert [row["id"] for row in rows] == list(TABLE)
+    assert [row["id"] for row in rows] == [*TABLE, *OWN_TASKS]
     for row in rows:
         assert row["missing"] == ""
         assert len(row["summary"].split()) >= 4
-        assert "max_turns" in row["arguments"]
+        assert "max_turns" in row["arguments"] or row["id"] in OWN_TASKS
     table = rllm_gym_process("list").stdout
-    assert all(env_id in table for env_id in TABLE)
+    assert all(env_id in table for env_id in TABLE | OWN_TASKS)
 
 
 def test_the_arguments_listed_are_those_that_gym_make_takes() -> None:
     for manual in all_env_docs():
-        env = gymnasium.make(manual.env_id)
+        own = {"dataset": [{"prompt": "Hello"}], "reward": "builtins:len"} if manual.env_id in OWN_TASKS else {}
+        env = gymnasium.make(manual.env_id, **own)
         parameters = inspect.signature(type(env.unwrapped).__init__).parameters.values()
         env.close()
         listed = {argument.name for argument in manual.arguments}
         assert {one.name for one in parameters if one.kind is one.KEYWORD_ONLY} <= listed
-        for name, value in TABLE[manual.env_id][1].items():
+        for name, value in (TABLE | OWN_TASKS)[manual.env_id][1].items():
             assert next(a.default for a in manual.arguments if a.name == name) == repr(value)
 
 

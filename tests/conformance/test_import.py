@@ -74,7 +74,6 @@ def test_importing_twice_registers_once():
 import importlib, gymnasium, rllm_gym
 from rllm_gym import envs
 importlib.reload(envs)
-ids = envs.TABLE | envs.MINIWOB | envs.INTEGRATIONS
-print(sum(name.startswith("rllm/") for name in gymnasium.registry) == len(ids))
+print(sum(name.startswith("rllm/") for name in gymnasium.registry) == len(envs.ALL))
 """
     assert fresh_python(code).strip() == "True"

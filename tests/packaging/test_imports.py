@@ -40,6 +40,7 @@ LAYERS = (
     "rllm_gym.vector",
     "rllm_gym.agents",
     "rllm_gym.samplers",
+    "rllm_gym.llm_judge",
     "rllm_gym.engine",
     "rllm_gym.testing",
     "rllm_gym.integrations",

@@ -85,7 +85,7 @@ def test_invalid_arguments_are_errors_without_a_traceback(tmp_path: Path) -> Non
     cases = [
         (["--env.id", "rllm/FrozenLak-v0"], "FrozenLak"),
         (["--env.id", "rllm/FrozenLake-v0", "--env.kwargs", '{"sise": 4}'], "sise"),
-        (["--env.id", "CartPole-v1"], "no `tasks`"),
+        (["--env.id", "CartPole-v1"], "has the observation_space Box"),
         (["--env.id", "no_such_module:Game-v0"], "no_such_module"),
         (["--env.id", "rllm/TicTacToe-v0"], "a PettingZoo .* env.agent must be a workflow, .*:SelfPlay; see docs/"),
         (["--env.id", "rllm/Math-v0", "--env.agent", "nowhere:Agent"], "nowhere"),

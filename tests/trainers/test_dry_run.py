@@ -19,7 +19,7 @@ from trainers import commands
 from trainers.config import ConfigError, TrainConfig
 from trainers.config.mapping import from_mapping, to_mapping
 from trainers.config_loading import write_yaml
-from trainers.dry_run import dry_run, report
+from trainers.dry_run import dry_run, estimate, fit_to_memory, report
 from trainers.dry_run.memory import model_shape, shares_prompts
 from trainers.loop import train
 from trainers.model import Policy
@@ -49,8 +49,10 @@ def test_the_output_contains_memory_plan_tasks_and_every_option(
     assert "30 for training, 30 for validation" in plan
     assert "7 steps, 21 tasks, 63 episodes" in plan
     resolved = yaml.safe_load(options.partition("\n")[2])
-    assert from_mapping(TrainConfig, resolved) == replace(config, steps=7)
-    assert resolved == to_mapping(replace(config, steps=7))
+    expected = fit_to_memory(replace(config, steps=7))  # what is not given has its default on a CPU
+    assert (expected.optimizer.tokens_per_microbatch, expected.model.gradient_checkpointing) == (16384, False)
+    assert from_mapping(TrainConfig, resolved) == expected
+    assert resolved == to_mapping(expected)
     assert sorted(path for path in tmp_path.rglob("*") if path.name != "options.yaml") == before
 
 
@@ -114,6 +116,35 @@ def test_a_run_that_does_not_fit_gives_a_warning(tmp_path: Path, monkeypatch: py
     monkeypatch.setattr("trainers.dry_run.estimate._available", lambda device: 1 << 20)
     assert "WARNING" in report(dry_run(echo_config(tmp_path)))
     assert "gradient_checkpointing" in "".join(dry_run(echo_config(tmp_path)).warnings)
+
+
+def test_options_that_are_not_given_are_chosen_by_the_free_memory_of_a_gpu(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The first choice that fits, in the order of speed; with the least memory the one that needs least."""
+    config = echo_config(tmp_path, sampling={"max_tokens": 500}, algorithm={"group_size": 8, "groups_per_step": 8})
+
+    def with_choice(tokens: int | None, checkpointing: bool | None) -> TrainConfig:
+        optimizer = replace(config.optimizer, tokens_per_microbatch=tokens)
+        return replace(config, optimizer=optimizer, model=replace(config.model, gradient_checkpointing=checkpointing))
+
+    monkeypatch.setattr(estimate, "on_gpu", lambda device: True)
+    order = [(16384, False), (8192, False), (4096, False), *((16384 >> halved, True) for halved in range(5))]
+    assert [
+        (each.optimizer.tokens_per_microbatch, each.model.gradient_checkpointing)
+        for each in estimate._candidates(config)
+    ] == order
+    peaks = {choice: dry_run(with_choice(*choice)).memory.peak for choice in order}
+    for free in (*(1.12 * peak for peak in peaks.values()), 1.0):
+        monkeypatch.setattr(estimate, "_free", lambda device, free=free: free)
+        chosen = fit_to_memory(config)
+        found = (chosen.optimizer.tokens_per_microbatch, chosen.model.gradient_checkpointing)
+        assert found == next((choice for choice in order if peaks[choice] <= 0.9 * free), order[-1])
+    assert "chosen by free memory: optimizer.tokens_per_microbatch=1024" in caplog.text
+    given = fit_to_memory(with_choice(2048, None))
+    assert (given.optimizer.tokens_per_microbatch, given.model.gradient_checkpointing) == (2048, True)
+    monkeypatch.setenv("WORLD_SIZE", "2")  # the ranks must agree
+    assert fit_to_memory(config).optimizer.tokens_per_microbatch == 16384
 
 
 def test_the_dry_run_fails_where_the_run_would(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

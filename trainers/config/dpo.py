@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from trainers.config.checkpoint import CheckpointConfig, check_checkpoint
+from trainers.config.loggers import check_loggers
 from trainers.config.model import LoraModelConfig, ModelConfig, check_model, model_variants
 from trainers.config.offline import (
     Files,
@@ -75,6 +76,9 @@ class DpoConfig:
     validation: HeldOutConfig | None = None
     optimizer: OptimizerConfig = field(default_factory=lambda: OptimizerConfig(lr=2e-5))
     checkpoint: CheckpointConfig | None = field(default_factory=lambda: CheckpointConfig(every=100))
+    loggers: tuple[str, ...] | None = ("tensorboard",)
+    """Trackers that get the metrics, besides the files in ``output``: ``tensorboard``, ``wandb``,
+    ``trackio`` and ``mlflow``, configured by their environment variables such as ``WANDB_PROJECT``; none for none."""
     progress: bool = True
 
 
@@ -101,6 +105,7 @@ def validate_dpo(config: DpoConfig) -> list[str]:
     check_optimizer(config.optimizer, problems)
     positive(config, "", ("steps", "epochs", "pairs_per_step", "beta", "threads"), problems)
     check_checkpoint(config.checkpoint, problems)
+    check_loggers(config.loggers, problems)
     raise_if_any(problems)
     warnings = learning_rate_warnings(config.model, config.optimizer)
     if config.model.tuning == "full" and (config.optimizer.lr or 0.0) >= 1e-4:

@@ -126,7 +126,7 @@ class _Reader:
             try:
                 if key not in hints:
                     known_elsewhere = (
-                        path in NO_OPTION
+                        path.rpartition(".")[2] in NO_OPTION
                         or same_meaning(path, self._config_type)
                         or (variants is not None and variants.owners(str(key)))
                     )
@@ -232,12 +232,12 @@ class _Reader:
         """Return the problem of an option that does not exist."""
         path = f"{prefix}{key}"
         problem = f"{path}{'' if value is NO_VALUE else f'={_shown(value)}'} is not an option"
-        if path in NO_OPTION:
-            return f"{problem}: {NO_OPTION[path]}"
+        leaf = path.rpartition(".")[2]
+        if leaf in NO_OPTION and not same_meaning(path, self._config_type):
+            return f"{problem}: {NO_OPTION[leaf]}"
         if owners := variants.owners(key) if variants else []:
             return f"{problem} here; it is one only with {' or '.join(owners)}"
         keys = [f"{prefix}{known}" for known in known_keys(kind)]
-        leaf = path.rpartition(".")[2]
         near = (
             same_meaning(path, self._config_type)
             or difflib.get_close_matches(path, keys, n=1, cutoff=0.7)

@@ -43,8 +43,9 @@ class ModelConfig:
     """``bfloat16`` computes in bfloat16; trained weights stay in float32. On CPUs float32 is faster."""
     device: str = "auto"
     """``auto`` uses a GPU if there is one; otherwise ``cpu``, ``cuda``, ``cuda:1`` …"""
-    gradient_checkpointing: bool = False
-    """Recompute activations in the backward pass: less memory, about a third more time."""
+    gradient_checkpointing: bool | None = None
+    """Recompute activations in the backward pass: less memory, about a third more time. none chooses: only if
+    reinforcement learning on one GPU would not fit into its free memory otherwise."""
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,9 @@ from typing import Literal
 from trainers.config.model import ModelConfig
 from trainers.option_checks import positive
 
+TOKENS_PER_MICROBATCH = 16384
+"""The default of :attr:`OptimizerConfig.tokens_per_microbatch` where memory does not require fewer."""
+
 
 @dataclass(frozen=True)
 class OptimizerConfig:
@@ -29,8 +32,9 @@ class OptimizerConfig:
     """How the learning rate decays from its peak to a tenth of it at the last step."""
     max_grad_norm: float = 1.0
     """Gradients with a larger norm are scaled down to this norm."""
-    tokens_per_microbatch: int = 16384
-    """Padded tokens per forward pass: a smaller value needs less memory and gives the same gradient."""
+    tokens_per_microbatch: int | None = None
+    """Padded tokens per forward pass: a smaller value needs less memory and gives the same gradient. none chooses:
+    16384, or fewer if reinforcement learning on one GPU would not fit into its free memory."""
     max_bad_steps: int = 5
     """Number of consecutive failed steps before the run stops. A step fails if its loss or gradient is not finite
     (it is then skipped and counted), or if no episode was completed."""

@@ -7,6 +7,7 @@ from typing import Literal
 
 from trainers.config.checkpoint import CheckpointConfig, check_checkpoint
 from trainers.config.env import EnvConfig, SamplingConfig, check_env, check_sampling
+from trainers.config.loggers import check_loggers
 from trainers.config.model import LoraModelConfig, ModelConfig, TinyConfig, check_model, model_variants
 from trainers.config.offline import (
     Files,
@@ -95,6 +96,9 @@ class SftConfig:
     optimizer: OptimizerConfig = field(default_factory=OptimizerConfig)
     stop: StopConfig | None = None
     checkpoint: CheckpointConfig | None = field(default_factory=lambda: CheckpointConfig(every=100))
+    loggers: tuple[str, ...] | None = ("tensorboard",)
+    """Trackers that get the metrics, besides the files in ``output``: ``tensorboard``, ``wandb``,
+    ``trackio`` and ``mlflow``, configured by their environment variables such as ``WANDB_PROJECT``; none for none."""
     progress: bool = True
 
 
@@ -135,6 +139,7 @@ def validate_sft(config: SftConfig) -> list[str]:
     check_optimizer(config.optimizer, problems)
     positive(config, "", ("steps", "epochs", "demonstrations_per_step", "threads"), problems)
     check_checkpoint(config.checkpoint, problems)
+    check_loggers(config.loggers, problems)
     raise_if_any(problems)
     return learning_rate_warnings(config.model, config.optimizer)
 

@@ -10,6 +10,7 @@ from trainers.config.asynchrony import AsynchronyConfig, check_asynchrony
 from trainers.config.checkpoint import CheckpointConfig, check_checkpoint
 from trainers.config.entropy import EntropyConfig, check_entropy
 from trainers.config.env import EnvConfig, SamplingConfig, check_env, check_sampling
+from trainers.config.loggers import check_loggers
 from trainers.config.mapping import Variants
 from trainers.config.model import LoraModelConfig, ModelConfig, check_model, model_variants
 from trainers.config.optimizer import OptimizerConfig, check_optimizer, learning_rate_warnings
@@ -85,6 +86,9 @@ class TrainConfig:
     asynchrony: AsynchronyConfig = field(default_factory=AsynchronyConfig)
     save_episodes_every: int = 0
     """Steps between training episodes written to the run's folder; 0 for none."""
+    loggers: tuple[str, ...] | None = ("tensorboard",)
+    """Trackers that get the metrics and completions, besides the files in ``output``: ``tensorboard``, ``wandb``,
+    ``trackio`` and ``mlflow``, configured by their environment variables such as ``WANDB_PROJECT``; none for none."""
     progress: bool = True
     """Show a live display of the run if the output is a terminal."""
 
@@ -127,6 +131,7 @@ def validate(config: TrainConfig) -> list[str]:
                 "validation/"
             )
     check_checkpoint(config.checkpoint, problems)
+    check_loggers(config.loggers, problems)
     check_asynchrony(config.asynchrony, problems, deterministic=config.deterministic)
     if config.save_episodes_every < 0:
         problems.append(f"save_episodes_every={config.save_episodes_every} must be 0 (disabled) or more")

@@ -6,6 +6,8 @@ No weights are read and nothing is written. Errors that would stop the run at it
 from __future__ import annotations
 
 import importlib.util
+import logging
+import math
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -23,8 +25,9 @@ from trainers.batching import CostModel, MicroBatch, Row, make_micro_batches
 from trainers.batching.token_count import TokenCount
 from trainers.config import ConfigError, RoleAssignment, SamplingConfig, TrainConfig, validate
 from trainers.config.mapping import to_mapping
+from trainers.config.optimizer import TOKENS_PER_MICROBATCH
 from trainers.config.roles import BASE, check_role_assignment
-from trainers.dry_run.empty_rollouts import collect_empty_rollouts
+from trainers.dry_run.empty_rollouts import AgentSequences, collect_empty_rollouts
 from trainers.dry_run.memory import (
     BatchShape,
     MemoryEstimate,
@@ -42,8 +45,13 @@ from trainers.run.metrics import holds_run
 from trainers.sampler_backends import find_backend
 from trainers.train_env import TrainEnv, open_train_env
 
+_log = logging.getLogger(__name__)
+
 # Number of training tasks whose lengths are measured.
 _TASKS = 8
+_USED = 0.9
+"""Fraction of the free memory that the estimate may reach: libraries and fragmentation need some."""
+_LEAST_TOKENS = 4096
 _WEIGHTS = ("*.safetensors", "*.bin", "*.safetensors.index.json")
 
 
@@ -138,18 +146,23 @@ def dry_run(config: TrainConfig, *, env: TrainEnv | None = None) -> DryRun:
         optimizer=with_learning_rate(config.optimizer, model),
         sampling=with_max_tokens(config.sampling, model, env.reply_tokens),
     )
-    plan = _plan(config, assignment, env, ChatRenderer(tokenizer), device)
+    episodes = collect_empty_rollouts(env, ChatRenderer(tokenizer), assignment, _TASKS)
     available = _available(device)
-    tokens = config.env.parallel * plan.agents * plan.longest
-    memory = estimate_memory(
-        config.model,
-        config.optimizer,
-        plan.largest,
-        reference=config.algorithm.needs_reference,
-        sampler=_sampler(config, device, available, tokens, _num_weight_sets(config, assignment, env)),
-        adapters=assignment.adapters(env.roles) or ("",),
-        opponents=config.opponents.pool if config.opponents.role else 0,
-    )
+    for candidate in _candidates(config):
+        plan = _plan(candidate, assignment, env, episodes, device)
+        tokens = config.env.parallel * plan.agents * plan.longest
+        memory = estimate_memory(
+            candidate.model,
+            candidate.optimizer,
+            plan.largest,
+            reference=config.algorithm.needs_reference,
+            sampler=_sampler(config, device, available, tokens, _num_weight_sets(config, assignment, env)),
+            adapters=assignment.adapters(env.roles) or ("",),
+            opponents=config.opponents.pool if config.opponents.role else 0,
+        )
+        if memory.peak <= _USED * _free(device):
+            break
+    config = candidate
     if memory.peak > available:
         warnings.append(
             f"the estimated peak memory {_size(memory.peak)} exceeds the available {_size(available)}; the options "
@@ -161,6 +174,46 @@ def dry_run(config: TrainConfig, *, env: TrainEnv | None = None) -> DryRun:
     validation = None if env.validation is None else len(env.validation)
     roles = {name: _served_as(assignment, name) for name in env.roles}
     return DryRun(config, device, warnings, memory, available, plan, len(env.train), validation, roles)
+
+
+def fit_to_memory(config: TrainConfig, env: TrainEnv | None = None) -> TrainConfig:
+    """Return the options with microbatches and gradient checkpointing where they are not given: chosen by the free
+    memory of the only GPU, otherwise the defaults.
+
+    Raises:
+        ConfigError: The run could not start.
+    """
+    defaults = next(iter(_candidates(config)))
+    if defaults == config or not on_gpu(config.model.device) or os.environ.get("WORLD_SIZE", "1") != "1":
+        return defaults
+    try:
+        found = dry_run(config, env=env).config
+    except ModelUnusable as error:
+        if "cannot be estimated" not in str(error):
+            raise
+        return defaults
+    chosen = found.optimizer.tokens_per_microbatch, found.model.gradient_checkpointing
+    if (found.optimizer, found.model) != (defaults.optimizer, defaults.model):
+        _log.warning(
+            "chosen by free memory: optimizer.tokens_per_microbatch=%s, model.gradient_checkpointing=%s", *chosen
+        )
+    return replace(config, optimizer=found.optimizer, model=found.model)
+
+
+def _candidates(config: TrainConfig) -> Iterator[TrainConfig]:
+    """Yield the options with all values that are not given, in the order of their speed."""
+    tokens, checkpointing = config.optimizer.tokens_per_microbatch, config.model.gradient_checkpointing
+    for recompute in (False, True) if checkpointing is None else (checkpointing,):
+        # Few tokens per pass keep a GPU less busy than recomputation.
+        least = _LEAST_TOKENS if checkpointing is None and not recompute else 1024
+        sizes = [TOKENS_PER_MICROBATCH >> halved for halved in range(5)] if tokens is None else [tokens]
+        for size in sizes:
+            if size >= least or tokens is not None:
+                yield replace(
+                    config,
+                    optimizer=replace(config.optimizer, tokens_per_microbatch=size),
+                    model=replace(config.model, gradient_checkpointing=recompute),
+                )
 
 
 def report(found: DryRun) -> str:
@@ -175,12 +228,16 @@ def _check_weights(path: str) -> None:
 
 
 def _plan(
-    config: TrainConfig, assignment: RoleAssignment, train_env: TrainEnv, renderer: ChatRenderer, device: torch.device
+    config: TrainConfig,
+    assignment: RoleAssignment,
+    train_env: TrainEnv,
+    episodes: Sequence[Sequence[AgentSequences]],
+    device: torch.device,
 ) -> BatchPlan:
+    assert config.optimizer.tokens_per_microbatch is not None
     adapters = assignment.adapters(train_env.roles) or ("",)
     model, options = model_shape(config.model, adapters), config.algorithm
     requests = make_algorithm(options).rollout_plan()
-    episodes = collect_empty_rollouts(train_env, renderer, assignment, _TASKS)
     turns = min(max(sum(part.turns for part in episode) for episode in episodes), config.env.max_turns or 1 << 30)
     groups = -(-options.groups_per_step // options.minibatches)
     rng = np.random.default_rng(0)
@@ -272,6 +329,11 @@ def _available(device: torch.device) -> int:
     if device.type == "cuda":
         return int(torch.cuda.mem_get_info(device)[1])
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+
+
+def _free(device: torch.device) -> float:
+    """Return the free bytes by which options are chosen; on a CPU they are not."""
+    return float(torch.cuda.mem_get_info(device)[0]) if device.type == "cuda" else math.inf
 
 
 def _num_weight_sets(config: TrainConfig, assignment: RoleAssignment, train_env: TrainEnv) -> int:

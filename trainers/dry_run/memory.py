@@ -105,7 +105,7 @@ def model_shape(config: ModelConfig, adapters: Sequence[str] = ("",)) -> Any:
     if config.gradient_checkpointing:
         model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
         model.enable_input_require_grads()
-    return model.train(config.gradient_checkpointing)
+    return model.train(bool(config.gradient_checkpointing))
 
 
 def estimate_memory(

@@ -20,6 +20,8 @@ import gymnasium
 from rllm_gym.agents import Action
 from rllm_gym.chat import ChatRenderer, Message, TokenPrefix
 from rllm_gym.core import SCHEMA_VERSION, Step, StopReason, TokenSequence, Trajectory, TurnTokens
+from rllm_gym.data.conversion import known_format
+from rllm_gym.engine import EpisodeSpec
 from rllm_gym.engine.episodes_file import episode_from_json
 from trainers.config import ConfigError, Files
 from trainers.fine_tuning.row_files import rows_of_files
@@ -108,7 +110,10 @@ class DemonstrationCollector:
         agent = self._make_agent()
         agent.reset()
         rng = random.Random(seed)
-        observation, info = self._env.reset(seed=seed, options={"task": task})
+        reset: dict[str, Any] = (
+            {"seed": task.seed} if isinstance(task, EpisodeSpec) else {"seed": seed, "options": {"task": task}}
+        )
+        observation, info = self._env.reset(**reset)
         tools = str(info.get("tools", "[]")) if agent.uses_tools else "[]"
         agent.update_from_env(observation, 0.0, False, info)
         turns: list[DemonstrationTurn] = []
@@ -129,6 +134,13 @@ class DemonstrationCollector:
 
 
 # Reading files
+
+
+_RENAME = {
+    "ShareGPT": '; it is a row of ShareGPT: rename "conversations" to "messages", "from" and "value" to "role" and '
+    '"content", and the roles human and gpt to user and assistant',
+    "Alpaca": '; it is a row of Alpaca: join "instruction" and "input" to "prompt", and name the output "completion"',
+}
 
 
 def read_demonstrations(
@@ -155,7 +167,7 @@ def read_demonstrations(
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise ConfigError(
                 f"{where}: neither an episode, nor a chat with messages, nor a prompt with a completion "
-                f"({type(error).__name__}: {error})"
+                f"({type(error).__name__}: {error}){_RENAME.get(known_format(row), '')}"
             ) from error
     if not demonstrations:
         raise ConfigError(f"{option}={files!r} contains no assistant message to train on")

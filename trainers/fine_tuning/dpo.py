@@ -208,7 +208,7 @@ def dpo_step(
 def _measure(learner: Learner, data: _Data, loss: PreferenceLoss) -> dict[str, float]:
     """Compute the loss and mean metrics of the held-out pairs."""
     policy = learner.policy
-    batches = PairBatches(data.held_out, policy, learner.config.tokens_per_microbatch)
+    batches = PairBatches(data.held_out, policy, learner.tokens_per_microbatch)
     logp_P2 = batches.logp(lambda batch: policy.outputs(batch).logp_N)
     batch_arguments = (logp_P2, data.ref_held_out.to(policy.device), batches.tokens_P2)
     measured = {name: value_P.mean().item() for name, value_P in loss.metrics(*batch_arguments).items()}
@@ -224,7 +224,7 @@ def _fill_reference(config: DpoConfig, run: OfflineRun, learner: Learner, data: 
     missing_held_out = [index for index in range(len(data.held_out)) if bool(data.ref_held_out[index].isnan().any())]
     if not missing and not missing_held_out:
         return
-    tokens = learner.config.tokens_per_microbatch
+    tokens = learner.tokens_per_microbatch
     with _reference(config, learner.policy, moved=run.step > 0) as (policy, logprobs):
         for pairs, indices, known in (
             (data.train, missing, data.ref_train),

@@ -10,6 +10,7 @@ from typing import Any, Self
 
 from rllm_gym.core import stream_seed
 from trainers.config import DpoConfig, SftConfig
+from trainers.config.mapping import to_mapping
 from trainers.learner import Learner, UpdateStats
 from trainers.rollouts.curriculum import shuffled
 from trainers.run.checkpoint import Checkpoints
@@ -105,7 +106,9 @@ class OfflineRun:
             if is_main_process:
                 write_settings(config, sandbox_tier)
                 last = self.step if self.step else -1
-                self._metrics = opened.enter_context(MetricsLog(self.output, keep_until=last))
+                self._metrics = opened.enter_context(
+                    MetricsLog(self.output, keep_until=last, loggers=config.loggers, config=to_mapping(config))
+                )
             self._display = opened.enter_context(
                 Display(title, steps, columns=columns, done=self.step, enabled=config.progress and is_main_process)
             )

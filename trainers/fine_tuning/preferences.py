@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from rllm_gym.chat import ChatRenderer
+from rllm_gym.data.conversion import known_format
 from trainers.config import ConfigError, Files, PreferenceConfig
 from trainers.fine_tuning.demonstrations import (
     Demonstration,
@@ -104,8 +105,10 @@ def read_preferences(files: Files, options: PreferenceConfig, *, option: str = "
                 continue
             pair = _pair_of_row(row, where, options)
         except (ValueError, KeyError, TypeError, AttributeError, IndexError) as error:
+            other = known_format(row)
             raise ConfigError(
                 f"{where}: neither a pair (prompt, chosen, rejected) nor an episode ({type(error).__name__}: {error})"
+                + (f"; a row of {other} has one answer, so it can be used by `rllm-gym sft`" if other else "")
             ) from error
         if pair is None:
             skipped["pairs of identical answers"] += 1

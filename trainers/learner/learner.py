@@ -7,6 +7,7 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Callable, Collection, Mapping, Sequence
+from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -21,8 +22,9 @@ from trainers.array_types import FloatArray
 from trainers.batching import MicroBatch, Row, final_rows, make_micro_batches, rows_of, split_for_minibatches
 from trainers.batching.microbatch import TokenWeighting
 from trainers.batching.token_count import TokenCount
-from trainers.config import OptimizerConfig
+from trainers.config import ConfigError, OptimizerConfig
 from trainers.config.model import lora_of
+from trainers.config.optimizer import TOKENS_PER_MICROBATCH
 from trainers.learner.optimizers import learning_rate, make_optimizer, restore_optimizer, set_learning_rate
 from trainers.model import Policy, TokenOutputs
 from trainers.model.size_defaults import with_learning_rate
@@ -143,6 +145,9 @@ class Learner:
 
     Attributes:
         version: Number of optimizer steps that changed the policy; unchanged as long as the weights are.
+        tokens_per_microbatch: Maximum number of padded tokens per forward pass, decreased if memory is not sufficient.
+        before_retry: Called before the first optimizer step of an update is repeated because memory was not sufficient,
+            while the weights are those of the last complete step.
     """
 
     def __init__(
@@ -161,6 +166,8 @@ class Learner:
         self.value = value
         self.ranks = ranks
         self.version = 0
+        self.tokens_per_microbatch = optimizer.tokens_per_microbatch or TOKENS_PER_MICROBATCH
+        self.before_retry: Callable[[], None] = lambda: None
         self._head: list[torch.nn.Parameter] = []
         # The states with a value target of each microbatch of a pass, their values before the update, their returns.
         self._value_targets: list[tuple[Tensor, Tensor, Tensor]] = []
@@ -215,6 +222,8 @@ class Learner:
             measured = {"ref_logp": self.policy.reference_logprobs(batch)} if "ref_logp" in asked else {}
             if "values" in asked:
                 measured["values"] = self.policy.values(batch)
+            if "old_logp" in asked:
+                measured["old_logp"] = self.policy.outputs(batch).logp_N
             sequence_N, column_N = batch.sequence_N.cpu().numpy(), batch.column_N.cpu().numpy()
             order = np.lexsort((column_N, sequence_N))
             for name, value_N in measured.items():
@@ -261,24 +270,26 @@ class Learner:
         per_token = select(targets, keep)
         stats, options = UpdateStats(), algorithm.options
         optimizer_steps = 0
-        parts = []
-        for rows in split_for_minibatches(kept, per_token, options.minibatches):
-            shares = _LossNormalizer.of(rows, algorithm)
-            parts.append((shares, self._own_micro_batches(rows, shares.weighting)))
         recompute = options.old_logprobs == "trainer" or (options.old_logprobs == "auto" and self._bounds_clip_rounding)
-        if recompute and options.epochs * len(parts) > 1:
-            parts = [(shares, [self._with_old_logp(batch) for batch in batches]) for shares, batches in parts]
+        if recompute and options.epochs * options.minibatches > 1:
+            per_token = {**per_token, **self.signals(kept, ["old_logp"])}
         for epoch in range(options.epochs):
             self._value_targets.clear()
-            for part, (shares, batches) in enumerate(parts):
-                loss = 0.0
-                for batch in batches:
-                    batch = batch.to(self.policy.device)
-                    loss += self._accumulate(step, batch, algorithm, entropy_weight, shares, stats, recompute)
+            for part, rows in enumerate(split_for_minibatches(kept, per_token, options.minibatches)):
+                shares = _LossNormalizer.of(rows, algorithm)
+                before, states = deepcopy(stats), len(self._value_targets)
+                while True:
+                    loss, failed = self._accumulate_all(step, rows, algorithm, entropy_weight, shares, stats, recompute)
+                    parts = self.ranks.all_gather((loss, failed))
+                    loss, failed = sum(loss for loss, _ in parts), max(failed for _, failed in parts)
+                    if not failed:
+                        break
+                    stats = deepcopy(before)
+                    del self._value_targets[states:]
+                    self._reduce_microbatch(step, failed, is_first=optimizer_steps == 0)
                 if fresh and not recompute and epoch == part == 0 and self._find_clipped_rounding(stats, options):
                     self.optimizer.zero_grad(set_to_none=True)
                     return self.update(step, samples, targets, algorithm, entropy_weight)
-                loss = sum(self.ranks.all_gather(loss))
                 self.ranks.all_reduce_gradients(self.parameters)
                 stats.loss += loss * shares.tokens
                 stats.grad_norm = max(stats.grad_norm, self._step(step, loss, stats))
@@ -309,7 +320,7 @@ class Learner:
         rows = rows_of(samples, {})
         sampled = sum(row.num_sampled for row in rows)
         stats = UpdateStats()
-        for batch in make_micro_batches(rows, tokens_per_microbatch=self.config.tokens_per_microbatch):
+        for batch in make_micro_batches(rows, tokens_per_microbatch=self.tokens_per_microbatch):
             batch = batch.to(self.policy.device)
             outputs = self.policy.outputs(batch)
             logp_N, entropy_N = outputs.logp_N, outputs.entropy_N
@@ -362,8 +373,8 @@ class Learner:
         """Return the padded tokens per microbatch for an optimizer step of ``tokens`` tokens. With several ranks it
         is small enough for each rank to get some microbatches, and for an even split."""
         if self.ranks.size == 1:
-            return self.config.tokens_per_microbatch
-        return min(self.config.tokens_per_microbatch, -(-tokens // (2 * self.ranks.size)))
+            return self.tokens_per_microbatch
+        return min(self.tokens_per_microbatch, -(-tokens // (2 * self.ranks.size)))
 
     def state_dict(self) -> dict[str, Any]:
         return {
@@ -419,6 +430,54 @@ class Learner:
             costs=self.policy.costs,
         )
         return self.ranks.partition(batches, [batch.ids_BT.numel() for batch in batches])
+
+    def _accumulate_all(
+        self,
+        step: int,
+        rows: Sequence[Row],
+        algorithm: AlgorithmRun,
+        entropy_weight: float,
+        shares: _LossNormalizer,
+        stats: UpdateStats,
+        recompute: bool,
+    ) -> tuple[float, int]:
+        """Accumulate the gradient of this rank's microbatches.
+
+        Returns:
+            Its part of the loss, and the padded tokens of the microbatch that did not fit into memory; 0 if all did.
+
+        Raises:
+            ConfigError: A microbatch that cannot be divided does not fit.
+        """
+        loss = 0.0
+        for batch in self._own_micro_batches(rows, shares.weighting):
+            try:
+                on_device = batch.to(self.policy.device)
+                loss += self._accumulate(step, on_device, algorithm, entropy_weight, shares, stats, recompute)
+            except torch.OutOfMemoryError as error:
+                if len(batch.sequence_S) > 1:
+                    return loss, batch.ids_BT.numel()
+                raise ConfigError(
+                    f"step {step}: a sequence of {batch.ids_BT.numel()} tokens alone does not fit into the memory of "
+                    f"{self.policy.device} ({str(error).splitlines()[0]}); use model.gradient_checkpointing, "
+                    "model.tuning=qlora, optimizer.name=adamw8bit or a smaller sampling.max_response_tokens, and "
+                    "continue with --resume"
+                ) from error
+        return loss, 0
+
+    def _reduce_microbatch(self, step: int, failed: int, *, is_first: bool) -> None:
+        """Halve the microbatches, and drop the incomplete gradient of the optimizer step, which is repeated."""
+        self.optimizer.zero_grad(set_to_none=True)
+        if torch.cuda.is_available():
+            torch.cuda.empty_cache()
+        if is_first:
+            self.before_retry()
+        self.tokens_per_microbatch = failed // 2
+        _log.warning(
+            "step %d: a microbatch of %d tokens does not fit into memory; continuing with "
+            "optimizer.tokens_per_microbatch=%d, which gives the same gradient",
+            *(step, failed, self.tokens_per_microbatch),
+        )
 
     def _accumulate(
         self,
@@ -486,10 +545,6 @@ class Learner:
             own["tokens"] = int(measured[f"{role}/tokens"])
             stats.roles[role] = stats.roles.get(role, RoleStats()) + RoleStats(**own)
         return measured["loss"]
-
-    @torch.no_grad()
-    def _with_old_logp(self, batch: MicroBatch) -> MicroBatch:
-        return batch.with_targets(old_logp=self.policy.outputs(batch.to(self.policy.device)).logp_N)
 
     def _find_clipped_rounding(self, stats: UpdateStats, options: AlgorithmOptions) -> bool:
         """Warn once if the loss limits tokens although the weights have not changed since they were sampled. Return

@@ -6,7 +6,7 @@ reply length of one role does not affect the learning rate of another.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -42,6 +42,11 @@ class LearnerSet:
         self.by_adapter = {
             adapter: Learner(policy, optimizer, steps, value, ranks, adapter) for adapter in policy.adapters
         }
+
+    def save_before_retry(self, save: Callable[[], None]) -> None:
+        """Save before an update is repeated with smaller microbatches: that of the first adapter, before which no
+        weights have changed."""
+        next(iter(self.by_adapter.values())).before_retry = save
 
     @property
     def version(self) -> int:

@@ -123,7 +123,7 @@ class Policy:
             self.model.enable_input_require_grads()
         # Dropout is disabled in training as well: the sampler's log-probs are computed without dropout. Training
         # mode itself is needed, since transformers checkpoints activations only in training mode.
-        self.model.train(config.gradient_checkpointing)
+        self.model.train(bool(config.gradient_checkpointing))
         for module in self.model.modules():
             if isinstance(module, torch.nn.Dropout):
                 module.p = 0.0

@@ -7,7 +7,7 @@ import contextlib
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from rllm_gym.chat import ChatRenderer
@@ -211,7 +211,7 @@ class RolloutCollector:
             groups[name] = index
             for repeat, request in enumerate(plan):
                 seed = stream_seed("episode", self._seed, step, position, repeat) % 2**32
-                specs.append(EpisodeSpec(task, seed, name, request.greedy, f"{name}#{repeat}"))
+                specs.append(_spec(task, seed, name, request.greedy, repeat))
         return self._loop.start(self._run(self._train, specs, groups))
 
     def validate(
@@ -233,7 +233,7 @@ class RolloutCollector:
             name = f"{task.task_id if isinstance(task, Task) else index}@validation{step}"
             for repeat in range(samples + greedy):
                 seed = stream_seed("validation", self._seed, index, repeat) % 2**32
-                specs.append(EpisodeSpec(task, seed, name, repeat == samples, f"{name}#{repeat}"))
+                specs.append(_spec(task, seed, name, repeat == samples, repeat))
         return self._loop.run(self._run(self._validation, specs, {})).episodes
 
     def replace_sampler(self, make: Callable[[], Sampler]) -> None:
@@ -319,3 +319,9 @@ class RolloutCollector:
             raise RolloutAbandoned("the run was asked to stop") from None
         finally:
             self._running.discard(task)
+
+
+def _spec(task: Any, seed: int, group_id: str, greedy: bool, repeat: int) -> EpisodeSpec:
+    """Return an episode of a task, which can be the spec of an environment without a task set."""
+    spec = task if isinstance(task, EpisodeSpec) else EpisodeSpec(task, seed)
+    return replace(spec, group_id=group_id, greedy=greedy, episode_id=f"{group_id}#{repeat}")

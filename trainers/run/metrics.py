@@ -1,4 +1,4 @@
-"""Metrics of a run: one JSON object per step in ``metrics.jsonl``, and the same numbers in TensorBoard.
+"""Metrics of a run: one JSON object per step in ``metrics.jsonl``, and the same numbers in the loggers.
 
 Keys are flat, grouped by a slash: ``groups/zero_std_fraction``, ``time/rollout``, ``validation/success``. Step 0 is the
 model before training and has only validation metrics.
@@ -21,9 +21,16 @@ import numpy as np
 
 from rllm_gym.core import Episode, TurnTokens
 from rllm_gym.engine import pass_at_k
+from rllm_gym.parsing.quoting import quoted
+from trainers.run.loggers import Loggers
 from trainers.samples import Sample
 
 FILE = "metrics.jsonl"
+COMPLETIONS = "completions.jsonl"
+COMPLETIONS_PER_STEP = 8
+"""Number of training episodes of each step in the table of completions: the first ones, so that groups are whole."""
+_CHARS = 4_000
+"""Longest text in the table of completions."""
 
 
 class MetricsLog:
@@ -32,34 +39,46 @@ class MetricsLog:
     Args:
         folder: The run's folder.
         keep_until: Rows of later steps are deleted first, since a resumed run writes them again.
+        done: Number of complete steps; completions of later steps are deleted first.
+        loggers: Names of the loggers that get the same numbers; see :mod:`trainers.run.loggers`.
+        config: All options, for the loggers.
     """
 
-    def __init__(self, folder: Path, *, keep_until: int = -1) -> None:
-        from torch.utils.tensorboard import SummaryWriter
-
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        keep_until: int = -1,
+        done: int = 0,
+        loggers: Sequence[str] | None = None,
+        config: Mapping[str, Any] | None = None,
+    ) -> None:
         folder.mkdir(parents=True, exist_ok=True)
-        self._path = folder / FILE
-        if self._path.exists():
-            _drop_later(self._path, keep_until)
-        self._file = open(self._path, "a")  # noqa: SIM115 - closed by close()
-        try:
-            self._board = SummaryWriter(str(folder / "tensorboard"), purge_step=keep_until + 1)
-        except BaseException:
-            self._file.close()
-            raise
+        self._folder = folder
+        for name, last in ((FILE, keep_until), (COMPLETIONS, done)):
+            if (folder / name).exists():
+                _drop_later(folder / name, last)
+        self._loggers = Loggers(loggers, folder, config or {}, keep_until + 1)
 
     def write(self, step: int, row: Mapping[str, Any]) -> None:
-        """Write one row. Non-finite numbers become null; values that are not numbers are omitted from TensorBoard."""
-        clean = {key: _finite(value) for key, value in row.items()}
-        self._file.write(json.dumps({"step": step, **clean}) + "\n")
-        self._file.flush()
-        for key, value in row.items():
-            if isinstance(value, int | float) and not isinstance(value, bool):
-                self._board.add_scalar(key, value, step)
+        """Write one row. Non-finite numbers become null; the loggers get only numbers."""
+        self._append(FILE, [{"step": step, **{key: _finite(value) for key, value in row.items()}}])
+        values = {key: _finite_number(value) for key, value in row.items() if not isinstance(value, bool)}
+        self._loggers.metrics(step, {key: value for key, value in values.items() if value is not None})
+
+    def write_completions(self, step: int, episodes: Sequence[Episode]) -> None:
+        """Write prompt, completion and rewards of the first episodes of a step."""
+        rows = [completion_row(step, episode) for episode in episodes[:COMPLETIONS_PER_STEP]]
+        if rows:
+            self._append(COMPLETIONS, rows)
+            self._loggers.completions(step, rows)
+
+    def _append(self, name: str, rows: Sequence[Mapping[str, Any]]) -> None:
+        with open(self._folder / name, "a") as file:
+            file.write("".join(json.dumps(row) + "\n" for row in rows))
 
     def close(self) -> None:
-        self._file.close()
-        self._board.close()
+        self._loggers.close()
 
     def __enter__(self) -> MetricsLog:
         return self
@@ -85,6 +104,26 @@ def holds_run(folder: Path) -> bool:
     """
     file = folder / FILE
     return (file.is_file() and file.stat().st_size > 0) or any((folder / "checkpoints").glob("step-*"))
+
+
+def completion_row(step: int, episode: Episode) -> dict[str, Any]:
+    """Return a row of the table of completions. Of several turns, later observations are quoted between the replies."""
+    turns = [turn for trajectory in episode.trajectories for turn in trajectory.steps]
+    parts = [part for turn in turns for part in (quoted(str(turn.observation)), turn.model_response)]
+    rewards: Counter[str] = Counter()
+    for turn in turns:
+        rewards.update(turn.info.get("reward_components") or {})
+    return {
+        "step": step,
+        "task": episode.task_id,
+        "group": episode.group_id,
+        "prompt": str(turns[0].observation)[:_CHARS] if turns else "",
+        "completion": "\n".join(parts[1:])[:_CHARS],
+        "reward": episode.reward if episode.trainable else None,
+        "rewards": json.dumps({name: float(value) for name, value in rewards.items()}),
+        "success": episode.success,
+        "stop_reason": str(episode.stop_reason.value),
+    }
 
 
 class PhaseClock:

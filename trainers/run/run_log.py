@@ -11,6 +11,7 @@ from typing import Any, Self
 from rllm_gym.core import Episode
 from rllm_gym.engine import save_episodes
 from trainers.config import TrainConfig
+from trainers.config.mapping import to_mapping
 from trainers.run.display import Display
 from trainers.run.divergence import DivergenceWatch
 from trainers.run.metrics import MetricsLog, PhaseClock
@@ -62,7 +63,11 @@ class RunLog:
         shown = config.progress and is_main_process
         self._display = Display("training", config.steps, columns=_COLUMNS, done=done, enabled=shown)
         self._watch = DivergenceWatch()
-        self._metrics = MetricsLog(self._output, keep_until=keep_until) if is_main_process else None
+        self._metrics: MetricsLog | None = None
+        if is_main_process:
+            self._metrics = MetricsLog(
+                self._output, keep_until=keep_until, done=done, loggers=config.loggers, config=to_mapping(config)
+            )
 
     def write(self, step: int, row: Mapping[str, Any]) -> dict[str, Any]:
         """Write the metrics of a step with its duration and peak memory, and return them."""
@@ -89,8 +94,11 @@ class RunLog:
         if self._is_main_process:
             save_episodes(self._output / "episodes" / f"{name}.jsonl", episodes)
 
-    def save_dropped(self, step: int, episodes: Sequence[Episode]) -> None:
-        """Write the episodes that cannot be trained on, each with the reason, to the run's folder."""
+    def write_episodes(self, step: int, episodes: Sequence[Episode]) -> None:
+        """Write the first episodes to the table of completions, and save those that cannot be trained on, each with
+        the reason."""
+        if self._metrics is not None:
+            self._metrics.write_completions(step, episodes)
         dropped = [episode for episode in episodes if not episode.trainable]
         if dropped and self._is_main_process:
             save_episodes(self._output / "dropped" / f"train-{step:06d}.jsonl", dropped)

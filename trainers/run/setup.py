@@ -142,6 +142,7 @@ def open_run(
         state = RunState(learners, algorithm_run, curriculum, entropy, opponents, prefetcher)
         unchanged = fingerprints(policy, train_env.train)
         checkpoints = Checkpoints(config, state, unchanged, clock, is_main_process=main, callbacks=callbacks)
+        learners.save_before_retry(checkpoints.save)
         notes = checkpoints.restore()
         ranks.broadcast(learners.parameters)
         with clock("weight_sync"):

@@ -18,6 +18,7 @@ from rllm_gym.core import Trajectory
 from rllm_gym.engine.episodes_file import episode_from_json
 
 METRICS = "metrics.jsonl"
+COMPLETIONS = "completions.jsonl"
 MANIFEST = "manifest.json"
 EVALUATION = "evaluation.json"
 _VALIDATION = re.compile(r"validation-(\d+)")
@@ -118,7 +119,8 @@ def _episode_files(folder: Path) -> list[tuple[str, Path]]:
     These are ``before`` and ``after``; else the first and the last validation of a training run; else the first two
     files of episodes.
     """
-    found = sorted(path for path in [*folder.glob("*.jsonl"), *folder.glob("episodes/*.jsonl")] if path.name != METRICS)
+    paths = [*folder.glob("*.jsonl"), *folder.glob("episodes/*.jsonl")]
+    found = sorted(path for path in paths if path.name not in (METRICS, COMPLETIONS))
     named = [(path.stem, path) for stem in ("before", "after") for path in found if path.stem == stem]
     if named:
         return named

@@ -13,9 +13,9 @@ from rllm_gym.engine.token_budget import Truncated
 from rllm_gym.engine.workflow import WorkflowTask
 from rllm_gym.engine.workflow_context import WorkflowContext
 from rllm_gym.engine.workflows.base import Agents, EnvAttempt, RoleWorkflow, act_until_done
-from rllm_gym.multiagent.quoting import quoted
 from rllm_gym.parsing.boxed import last_boxed, strip_thinking
 from rllm_gym.parsing.choices import parse_choice
+from rllm_gym.parsing.quoting import quoted
 
 _JUDGE = (
     "You are given a problem and several answers to it, each line of which begins with '>'. At most some of them are "

@@ -13,7 +13,7 @@ from rllm_gym.engine.workflow import WorkflowTask
 from rllm_gym.engine.workflow_context import WorkflowContext
 from rllm_gym.engine.workflows.base import Agents, RoleWorkflow, act_until_done
 from rllm_gym.engine.workflows.candidates import final_answer, format_observation
-from rllm_gym.multiagent.quoting import quoted
+from rllm_gym.parsing.quoting import quoted
 
 
 class Debate(RoleWorkflow):

@@ -9,7 +9,7 @@ from rllm_gym.engine.workflow import WorkflowTask
 from rllm_gym.engine.workflow_context import WorkflowContext
 from rllm_gym.engine.workflows.base import RoleWorkflow, act_until_done
 from rllm_gym.engine.workflows.candidates import final_answer, format_observation
-from rllm_gym.multiagent.quoting import quoted
+from rllm_gym.parsing.quoting import quoted
 
 _PLANNER = (
     "You are given a task that somebody else is going to carry out. Do not carry it out. Write a short plan for them: "
