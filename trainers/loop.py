@@ -21,7 +21,7 @@ from trainers.algorithms.by_role import target_metrics_by_role, targets_by_role
 from trainers.callbacks import Callback
 from trainers.config import ConfigError, TrainConfig
 from trainers.dry_run import fit_to_memory
-from trainers.learner import TrainingDiverged
+from trainers.learner import MAX_BAD_STEPS, TrainingDiverged
 from trainers.rollouts.collector import RolloutAbandoned, RolloutBatch
 from trainers.run.metrics import episode_metrics, group_metrics
 from trainers.run.run_folder import save_model
@@ -182,11 +182,11 @@ def _check_trainable(run: TrainingRun, episodes: Sequence[Episode]) -> None:
     """Count the consecutive steps without an episode to train on.
 
     Raises:
-        NoTrainableEpisodes: There were ``optimizer.max_bad_steps`` of them.
+        NoTrainableEpisodes: There were ``MAX_BAD_STEPS`` of them.
     """
     state = run.state
     state.empty_steps = 0 if any(episode.trainable for episode in episodes) else state.empty_steps + 1
-    if state.empty_steps >= run.config.optimizer.max_bad_steps:
+    if state.empty_steps >= min(MAX_BAD_STEPS, run.config.steps):
         last = episodes[-1]
         raise NoTrainableEpisodes(
             f"no episode of the last {state.empty_steps} steps can be trained on; the last one ended with "

@@ -322,8 +322,8 @@ def test_the_algorithm_on_the_command_line_decides_which_options_there_are(capsy
     assert lake.algorithm.aggregation == "constant"
     other_loss = read("--config", "frozen_lake_ppo_full", "--algorithm.loss", "gspo").algorithm
     assert (other_loss.name, other_loss.loss, other_loss.aggregation) == ("ppo", "gspo", "sequence-mean")
-    vllm = read("--sampler.backend", "vllm-server", "--sampler.gpu-memory", "0.3").sampler
-    assert vllm == VllmOptions(backend="vllm-server", gpu_memory=0.3)
+    vllm = read("--sampler.backend", "vllm-server", "--sampler.engine-args", '{"gpu_memory_utilization": 0.3}').sampler
+    assert vllm == VllmOptions(backend="vllm-server", engine_args={"gpu_memory_utilization": 0.3})
     model = read("--config", "frozen_lake_lora", "--model.tuning=qlora", "--model.lora.rank", "8").model
     assert model == LoraModelConfig(tuning="qlora", lora=LoraConfig(rank=8))
     model = read("--config", "frozen_lake_lora", "--model.tuning=full", "--model.device", "cpu").model
@@ -346,7 +346,7 @@ def test_the_algorithm_on_the_command_line_decides_which_options_there_are(capsy
     with pytest.raises(SystemExit):
         read("--config", "frozen_lake_lora", "--model.tuning", "full", "--sampler.backend", "vllm", "--help")
     shown = capsys.readouterr().out
-    assert "--sampler.gpu-memory" in shown
+    assert "--sampler.engine-args" in shown
     assert "--model.lora.rank" not in shown
 
 

@@ -70,7 +70,7 @@ def test_a_failing_reward_function_ends_the_run_with_its_name_and_row(tmp_path: 
     def broken(completions: list[str], answer: list[str]) -> list[float]:
         raise ValueError(f"no rule for {answer[0]}")
 
-    config = dataset_config(tmp_path, validation=None, optimizer={"max_bad_steps": 1})
+    config = dataset_config(tmp_path, validation=None)
     with pytest.raises(NoTrainableEpisodes, match=r"reward function 'broken' raised ValueError: no rule for .* row '"):
         train(config, dataset=ROWS, reward=broken)
 

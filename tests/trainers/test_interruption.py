@@ -176,12 +176,12 @@ def test_a_run_that_diverges_stops_with_its_last_good_state_saved(
         tmp_path,
         steps=9,
         checkpoint={"every": 100},
-        optimizer={"max_bad_steps": 2},
         algorithm={"drop_zero_variance": False},
         validation=None,
     )
     good = torch.nn.utils.clip_grad_norm_
     calls = iter(range(100))
+    monkeypatch.setattr("trainers.learner.learner.MAX_BAD_STEPS", 2)
 
     def broken_from_the_fourth(parameters: Any, *args: Any, **kwargs: Any) -> torch.Tensor:
         parameters = list(parameters)
@@ -201,7 +201,7 @@ def test_a_run_that_diverges_stops_with_its_last_good_state_saved(
 
 
 def test_a_short_run_in_which_every_update_is_skipped_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With fewer steps than ``max_bad_steps`` it ended without an error, and saved an untrained model."""
+    """With fewer steps than ``MAX_BAD_STEPS`` it ended without an error, and saved an untrained model."""
     monkeypatch.setattr(torch.nn.utils, "clip_grad_norm_", lambda *args, **kwargs: torch.tensor(float("nan")))
     config = echo_config(tmp_path, steps=2, validation=None, algorithm={"drop_zero_variance": False})
     with pytest.raises(TrainingDiverged, match="2 optimizer steps in a row"):

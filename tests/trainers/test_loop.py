@@ -218,9 +218,9 @@ class HeadlessAgent(ChatAgent):
 
 
 def test_a_run_in_which_every_episode_fails_stops_with_the_reason(tmp_path: Path) -> None:
-    config = echo_config(tmp_path, steps=50, optimizer={"max_bad_steps": 3})
+    config = echo_config(tmp_path, steps=50)
     train_env = replace(open_train_env(config.env, env=EchoEnv), agent=HeadlessAgent)
-    with pytest.raises(NoTrainableEpisodes, match=r"last 3 steps .* agent_error: .*no such word"):
+    with pytest.raises(NoTrainableEpisodes, match=r"last 5 steps .* agent_error: .*no such word"):
         train(config, env=train_env)
     assert not (tmp_path / "run" / "model").exists()
 

@@ -219,8 +219,11 @@ def test_samples_without_advantage_change_nothing(folder: Path) -> None:
     assert all(torch.equal(a, b) for a, (_, b) in zip(before, learner.policy.parameters, strict=True))
 
 
-def test_a_loss_that_is_not_finite_is_skipped_counted_and_ends_the_run_if_it_stays(folder: Path) -> None:
-    learner = learner_of(folder, max_bad_steps=2)
+def test_a_loss_that_is_not_finite_is_skipped_counted_and_ends_the_run_if_it_stays(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("trainers.learner.learner.MAX_BAD_STEPS", 2)
+    learner = learner_of(folder)
     before = [p.detach().clone() for _, p in learner.policy.parameters]
     samples, config = samples_with([1.0, 0.0]), algorithm_options()
     targets = {"adv": [np.full(sample.num_sampled, np.inf) for sample in samples]}

@@ -91,7 +91,7 @@ def test_its_replies_and_versions_are_those_of_the_built_in_sampler(outside: Pat
 def test_the_help_shows_the_options_of_the_chosen_backend(outside: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for backend, option in (
         ("plain_sampler:PLAIN", "--sampler.threads"),
-        ("vllm", "--sampler.gpu-memory"),
+        ("vllm", "--sampler.engine-args"),
         ("openai", "--sampler.url"),
     ):
         with pytest.raises(SystemExit):

@@ -161,11 +161,14 @@ def test_a_large_value_loss_does_not_change_the_policy_gradient(folder: Path) ->
     assert norms[0] == pytest.approx(norms[1], rel=1e-6)
 
 
-def test_only_the_steps_of_the_policy_decide_whether_a_run_diverged(folder: Path) -> None:
+def test_only_the_steps_of_the_policy_decide_whether_a_run_diverged(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A value head that can still be fitted must not hide a policy loss that is never finite; nor may the additional
     steps of the head turn one bad batch into a diverged run.
     """
-    algorithm, config, samples = ppo(value_warmup_steps=0), OptimizerConfig(max_bad_steps=2), some_samples(1, 3)
+    monkeypatch.setattr("trainers.learner.learner.MAX_BAD_STEPS", 2)
+    algorithm, config, samples = ppo(value_warmup_steps=0), OptimizerConfig(), some_samples(1, 3)
     learner = Learner(Policy(ModelConfig(path=str(folder), tuning="full")), config, 10, algorithm.value)
     bad_policy, bad_batch = with_returns(samples, 1.0, np.inf), with_returns(samples, np.nan, np.nan)
     learner.update(0, samples, bad_batch, algorithm, 0.0)

@@ -35,14 +35,10 @@ class OptimizerConfig:
     tokens_per_microbatch: int | None = None
     """Padded tokens per forward pass: a smaller value needs less memory and gives the same gradient. none chooses:
     16384, or fewer if reinforcement learning on one GPU would not fit into its free memory."""
-    max_bad_steps: int = 5
-    """Number of consecutive failed steps before the run stops. A step fails if its loss or gradient is not finite
-    (it is then skipped and counted), or if no episode was completed."""
 
 
 def check_optimizer(optimizer: OptimizerConfig, problems: list[str]) -> None:
-    names = ("lr", "max_grad_norm", "tokens_per_microbatch", "max_bad_steps")
-    positive(optimizer, "optimizer.", names, problems)
+    positive(optimizer, "optimizer.", ("lr", "max_grad_norm", "tokens_per_microbatch"), problems)
     if optimizer.warmup_steps < 0:
         problems.append(f"optimizer.warmup_steps={optimizer.warmup_steps} must be 0 or more")
     if not optimizer.weight_decay >= 0:

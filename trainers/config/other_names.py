@@ -106,7 +106,7 @@ _SAME_MEANING = {
     "use_peft": "model.tuning",
     "use_vllm": "sampler.backend",
     "vf_coef": "algorithm.value_weight",
-    "vllm_gpu_memory_utilization": "sampler.gpu_memory",
+    "vllm_gpu_memory_utilization": "sampler.engine_args",
     "vllm_max_model_length": "sampling.context_length",
     "vllm_mode": "sampler.backend",
     "vllm_server_base_url": "sampler.url",

@@ -39,6 +39,10 @@ _log = logging.getLogger(__name__)
 # anyway. They cost almost nothing; with only one step per batch the head lags behind a policy that is learning.
 _EXTRA_VALUE_STEPS = 10
 
+MAX_BAD_STEPS = 5
+"""Number of consecutive failed steps before a run stops: their loss or gradient is not finite (they are skipped and
+counted), or no episode was completed."""
+
 # The fraction of tokens that a loss may limit because of rounding.
 _MAX_CLIPPED_ROUNDING = 0.01
 
@@ -620,7 +624,7 @@ class Learner:
         self.optimizer.zero_grad(set_to_none=True)
         if not extra:
             self._bad_steps = 0 if finite else self._bad_steps + 1
-        if self._bad_steps >= min(self.config.max_bad_steps, self.steps):
+        if self._bad_steps >= min(MAX_BAD_STEPS, self.steps):
             raise TrainingDiverged(
                 f"loss or gradient were not finite in {self._bad_steps} optimizer steps in a row, the last in step "
                 f"{step}; a lower optimizer.lr (now {self.peak_lr:g}) usually helps. The last checkpoint is intact"

@@ -24,10 +24,9 @@ class VllmOptions(SamplerOptions):
     merge_adapters: bool = False
     """Sync adapters merged into the base, as full weights: each weight sync is slower and each token faster. DoRA
     adapters, which vLLM does not load, are always merged."""
-    gpu_memory: float = 0.5
-    """Fraction of a GPU's memory that vLLM uses for weights and cache."""
     engine_args: JsonObject = field(default_factory=dict)
-    """Additional arguments of ``vllm.EngineArgs``, for example ``kv_cache_memory_bytes``, which is 1 GiB on a CPU."""
+    """Arguments of ``vllm.EngineArgs``, for example ``gpu_memory_utilization``, the fraction of a GPU's memory for
+    weights and cache (0.5 if not given), or ``kv_cache_memory_bytes``, which is 1 GiB on a CPU."""
 
     @property
     def merges(self) -> bool:
@@ -35,10 +34,15 @@ class VllmOptions(SamplerOptions):
 
     def check(self, problems: list[str], *, tuning: str) -> None:
         super().check(problems, tuning=tuning)
-        if not 0 < self.gpu_memory <= 1:
-            problems.append(f"sampler.gpu_memory={self.gpu_memory} must be in (0, 1]")
+        share = _gpu_share(self)
+        if not (isinstance(share, int | float) and 0 < share <= 1):
+            problems.append(f"sampler.engine_args: gpu_memory_utilization={share!r} must be in (0, 1]")
         if tuning == "full":
             idle(self, "sampler.", ("merge_adapters",), "with model.tuning=full, which has no adapters", problems)
+
+
+def _gpu_share(options: VllmOptions) -> Any:
+    return options.engine_args.get("gpu_memory_utilization", 0.5)
 
 
 def make_in_process(options: VllmOptions, setup: SamplerSetup) -> Sampler:
@@ -65,7 +69,7 @@ def _arguments(options: VllmOptions, setup: SamplerSetup) -> dict[str, Any]:
         "max_adapters": setup.max_adapters,
         "dtype": setup.dtype,
         "seed": setup.seed,
-        "memory": options.gpu_memory,
+        "memory": _gpu_share(options),
         "timeout": _TIMEOUT,
         "engine_args": dict(options.engine_args),
     }
@@ -73,7 +77,7 @@ def _arguments(options: VllmOptions, setup: SamplerSetup) -> dict[str, Any]:
 
 def cache_memory(options: VllmOptions, gpu: bool, available: int) -> CacheMemory:
     """Return what vLLM allocates at the start."""
-    limit = options.gpu_memory * available if gpu else options.engine_args.get("kv_cache_memory_bytes", 2**30)
+    limit = _gpu_share(options) * available if gpu else options.engine_args.get("kv_cache_memory_bytes", 2**30)
     return CacheMemory(int(limit), preallocated=True)
 
 
