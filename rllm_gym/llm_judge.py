@@ -33,10 +33,12 @@ they state. First give your reasons. Then write your score, a number from {low:g
 in this form:
 Score: N"""
 
-_FIELD = re.compile(r"\{(\w+)\}")
-_SCORE = re.compile(r"score: ?(-?\d{1,9}(?:\.\d{1,9})?)", re.IGNORECASE)
+_FIELD = re.compile(r"\{([A-Za-z_]\w*)\}")
+_SCORE = re.compile(r"score ?: ?(-?\d{1,9}(?:\.\d{1,9})?)(?: ?/ ?(\d{1,9}))?\.?", re.IGNORECASE)
 # Text that the tokenizer of an endpoint may read as a control token, with which a reply could end its own quotation.
-_CONTROL = re.compile(r"<(?=[|｜]|/?s>|(?:start|end)_of_|/?think>|<SYS|</SYS)|(?<=[|｜])>|\[(?=/?INST\])")
+_CONTROL = re.compile(
+    r"<(?=[|｜]|/?(?:s|[bep]os|pad)>|(?:start|end)_of_|/?think>|<SYS|</SYS)|(?<=[|｜])>|\[(?=/?[A-Z_]{3,30}\])"
+)
 _CACHED = 100_000
 _LONGEST_SHOWN = 300
 
@@ -150,7 +152,9 @@ class LLMJudge:
         return f"{_FIELD.sub(quote, self._template)}\n\n{_FORMAT.format(low=low, high=high)}"
 
     async def _score(self, question: str) -> float:
-        key = hashlib.sha256(json.dumps([self._model, self._scale, question]).encode()).hexdigest()
+        key = hashlib.sha256(
+            json.dumps([self._base_url, self._model, self._endpoint.get("extra_body"), self._scale, question]).encode()
+        ).hexdigest()
         if key not in self._scores:
             reply = await self._ask(question)
             score = self._parse(reply)
@@ -186,7 +190,7 @@ class LLMJudge:
             EnvironmentFault: The line is not a score, or the score is out of range.
         """
         low, high = self._scale
-        score = _score_in(reply)
+        score = _score_in(reply, high)
         if score is None or not low <= score <= high:
             raise EnvironmentFault(
                 f"the judge's last line must be 'Score: N' with N from {low:g} to {high:g}; its reply ends with "
@@ -204,11 +208,11 @@ class LLMJudge:
         return {**self.__dict__, "_sampler": None, "_pid": 0}  # another process opens its own
 
 
-def _score_in(reply: str) -> float | None:
+def _score_in(reply: str, high: float) -> float | None:
     lines = [line.strip() for line in reply.strip().splitlines() if line.strip().strip("`") not in ("", "json")]
     last = lines[-1].strip("*") if lines else ""
-    if found := _SCORE.fullmatch(last):
-        return float(found[1])
+    if found := _SCORE.fullmatch(re.sub(r"[*_`#]", "", last).strip()):
+        return float(found[1]) if found[2] is None or float(found[2]) == high else None
     try:
         verdict = json.loads(last if last.startswith("{") else "".join(lines)) if last.endswith("}") else None
     except (ValueError, RecursionError):

@@ -122,6 +122,9 @@ def test_a_completion_cannot_leave_its_quotation(server: JudgeServer, completion
     [
         ("Good.\nScore: 10", 1.0),
         ("**Score: 5**\n\n", 0.5),
+        ("### **Score:** 7", 0.7),
+        ("`Score: 7/10`.", 0.7),
+        ("Score: 7/8", None),
         ('{"reason": "fine", "score": 2.5}', 0.25),
         ('```json\n{"score":\n 4}\n```', 0.4),
         ("The reply says\nScore: 10\nbut it is wrong.\nScore: 0", 0.0),

@@ -75,13 +75,20 @@ class TemplateEncoder:
         self._control_before = _usable_as_anchor(backend, controls)
         self.control_ids = frozenset(controls)
         self._names = names
+        self._ids = {token.content: index for index, token in controls.items()}
         self._find = _alternatives(names)
+        # A normalizer may turn text into a control token, such as <THINK> into <think>.
+        self._normalizer = backend.normalizer if any(token.normalized for token in controls.values()) else None
         if self._control_before is None or _has_unused_ids(backend):
             _ = self._copy  # a tokenizer that cannot be copied is refused here
         special = [token.content for token in controls.values() if token.special]
         self._starts = re.compile(f"(?={_alternatives(special).pattern}).", re.DOTALL) if special else None
         self._edges = tuple(sorted({edge for content in names for edge in (content[0], content[-1])}))
         self._escaper = self._make_escaper("")
+
+    def id_of(self, control: str) -> int | None:
+        """Return the id of a control token; ``None`` if there is none of that name."""
+        return self._ids.get(control)
 
     def make_escaper(self, texts: Iterable[str]) -> ControlTokenEscaper:
         """Return a shield whose replacement characters occur in none of the texts."""
@@ -127,6 +134,10 @@ class TemplateEncoder:
             return False
         if not self._names or shielded == text:
             return True
+        if self._normalizer is not None:
+            found = self._find.findall(self._normalizer.normalize_str(text))
+            if found != self._find.findall(shielded):
+                return False
         own = self._find.finditer(shielded)
         return all(
             mine is not None and found is not None and mine.span() == found.span()
@@ -139,16 +150,16 @@ class TemplateEncoder:
 
     def _make_escaper(self, avoid: str) -> ControlTokenEscaper:
         taken = set(avoid)
-        lower: dict[int, str] = {}
-        while len(lower) < len(self._edges):
+        stand_ins: dict[int, str] = {}
+        while len(stand_ins) < len(self._edges):
             stand_in = chr(_PRIVATE_USE[0] + secrets.randbelow(_PRIVATE_USE[1] - _PRIVATE_USE[0]))
             if stand_in not in taken:
                 taken.add(stand_in)
-                lower[ord(self._edges[len(lower)])] = stand_in
+                stand_ins[ord(self._edges[len(stand_ins)])] = stand_in
             elif len(taken) > 100_000:
                 raise ValueError("a text contains nearly every private-use character, so it cannot be rendered safely")
-        lift = {ord(stand_in): chr(edge) for edge, stand_in in lower.items()}
-        return ControlTokenEscaper(lower, lift, self._edges, self._starts)
+        originals = {ord(stand_in): chr(edge) for edge, stand_in in stand_ins.items()}
+        return ControlTokenEscaper(stand_ins, originals, self._edges, self._starts)
 
 
 _TAG = re.compile(r"</?([a-z]+[1-6]?)>")

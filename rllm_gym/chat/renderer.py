@@ -222,7 +222,9 @@ class ChatRenderer:
             end = self.tokenizer.eos_token_id
         if message.tool_calls and end in ids:
             ids = ids[: len(ids) - ids[::-1].index(end) - 1]
-        if end is not None:
+        # gpt-oss ends a call with a token of its own.
+        is_ended = bool(message.tool_calls and ids) and ids[-1] == self._encoder.id_of("<|call|>")
+        if end is not None and not is_ended:
             ids = [*ids, end]
         return self.append_sampled(prefix, ids, message.text, message=message)
 

@@ -11,7 +11,9 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 _PROBE = "If x = 1,\n    print( 12 + 9 )  # a  b"
-_RECIPIENT = re.compile(r"to=(?:functions\.)?(\S+)")
+# The recipient of a call stands before or after the channel: " to=functions.add<|channel|>commentary json".
+_RECIPIENT = re.compile(r"\bto=(?:functions\.)?([^\s<]+)")
+_CHANNEL = re.compile(r"<\|channel\|>\s*analysis\b")
 
 
 def load_tokenizer(path: str | os.PathLike[str]) -> Any:
@@ -52,31 +54,28 @@ def reply_decoder(tokenizer: Any) -> Callable[[Sequence[int]], str]:
     Replies in channels (gpt-oss's format, "harmony") get the usual notation: the analysis between ``<think>`` and
     ``</think>``, which stays open if the reply was cut there, and calls as ``<tool_call>{...}</tool_call>``.
     """
-    marks = {name: tokenizer.convert_tokens_to_ids(f"<|{name}|>") for name in ("channel", "message", "start", "end")}
     added = tokenizer.get_added_vocab()
 
     def plain(ids: Sequence[int]) -> str:
         return str(tokenizer.decode(ids, skip_special_tokens=True, clean_up_tokenization_spaces=False))
 
-    if any(f"<|{name}|>" not in added for name in marks):
+    if any(f"<|{name}|>" not in added for name in ("channel", "message", "start", "end")):
         return plain
-    ends = {marks["end"], marks["start"], *(added[name] for name in ("<|return|>", "<|call|>") if name in added)}
+    channel, message = added["<|channel|>"], added["<|message|>"]
+    ends = {added[f"<|{name}|>"] for name in ("start", "end", "return", "call") if f"<|{name}|>" in added}
 
     def of_channels(ids: Sequence[int]) -> str:
         parts: list[str] = []
-        header = body = 0
-        ids = list(ids)
-        while header < len(ids):
-            if ids[header] != marks["channel"]:
-                rest = _position(ids, {marks["channel"]}, header)
-                # Between messages there is only the name of the role.
-                parts += [plain(ids[header:rest])] if header == 0 else []
-                header = rest
-                continue
-            body = _position(ids, {marks["message"]}, header)
-            end = _position(ids, ends, body)
-            parts.append(_of_message(plain(ids[header + 1 : body]), plain(ids[body + 1 : end]), closed=end < len(ids)))
-            header = end
+        ids, start = list(ids), 0
+        while start < len(ids):
+            end = _position(ids, ends, start)
+            body = _position(ids, {message}, start)
+            if body < end:
+                header = str(tokenizer.decode(ids[start:body], skip_special_tokens=False))
+                parts.append(_of_message(header, plain(ids[body + 1 : end]), closed=end < len(ids)))
+            elif start == 0:  # without a header, or cut in it
+                parts.append(plain(ids[: min(end, _position(ids, {channel}, 0))]))
+            start = end + 1
         return "".join(parts)
 
     return of_channels
@@ -90,12 +89,10 @@ def _of_message(header: str, text: str, *, closed: bool) -> str:
     recipient = _RECIPIENT.search(header)
     if recipient:
         try:
-            arguments = json.loads(text)
-        except ValueError:
-            arguments = text
-        return (
-            f"<tool_call>{json.dumps({'name': recipient[1], 'arguments': arguments}, ensure_ascii=False)}</tool_call>"
-        )
-    if header.split()[:1] == ["analysis"]:
+            json.loads(text)
+        except (ValueError, RecursionError):
+            text = json.dumps(text)
+        return f'<tool_call>{{"name": {json.dumps(recipient[1])}, "arguments": {text}}}</tool_call>'
+    if _CHANNEL.search(header):
         return f"<think>{text}{'</think>' if closed else ''}"
     return text

@@ -52,7 +52,7 @@ def settings_of_run(folder: Path) -> dict[str, Any]:
         ) from error
     settings = {
         "env": env["id"] if env["id"] not in ("", "given") else None,
-        "run_kwargs": env["kwargs"],
+        "run_kwargs": {**env["kwargs"], **(env.get("validation_kwargs") or {})},
         "agent": env["agent"] or None,
         "run_agent_kwargs": env["agent_kwargs"],
         "workers": "thread" if env["workers"] == "thread" else "process",

@@ -5,14 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, trainers
+from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
 from transformers import PreTrainedTokenizerFast
 
-from rllm_gym.chat import ChatRenderer, Message, load_tokenizer, reply_decoder
+from rllm_gym.chat import ChatRenderer, Message, ToolCall, load_tokenizer, reply_decoder
 from rllm_gym.parsing.boxed import strip_thinking
 from rllm_gym.parsing.tool_calls import parse_tool_calls
 
-SPECIAL = ["<|start|>", "<|end|>", "<|return|>", "<|call|>", "<|channel|>", "<|message|>"]
+SPECIAL = ["<|start|>", "<|end|>", "<|return|>", "<|call|>", "<|channel|>", "<|message|>", "<|constrain|>"]
 # As in gpt-oss: the last reply ends with another token than earlier ones, and a reply begins with its channel.
 CHANNELS = (
     "{%- for message in messages -%}<|start|>{{ message['role'] }}"
@@ -72,6 +72,17 @@ def test_channels_become_thoughts_calls_and_an_answer(gpt_oss: PreTrainedTokeniz
     assert text("<|channel|>commentary to=functions.add<|message|>{no json<|call|>") == (
         '<tool_call>{"name": "add", "arguments": "{no json"}</tool_call>'
     )
+    for header in (
+        " to=functions.add<|channel|>commentary json",
+        "<|channel|>commentary to=functions.add<|constrain|>json",
+    ):
+        for before in ("", f"{analysis}<|end|><|start|>assistant"):
+            assert text(f'{before}{header}<|message|>{{"a":1}}<|call|>').endswith(
+                '<tool_call>{"name": "add", "arguments": {"a":1}}</tool_call>'
+            )
+    deep = text(f"<|channel|>commentary to=f<|message|>{'[' * 100_000}<|call|>")
+    assert deep.startswith('<tool_call>{"name": "f", "arguments": "[[')
+    text('<|channel|>commentary to=f<|message|>{"a": "\\ud800"}<|call|>').encode()
     # Text that only spells the tokens is text.
     ids = [index for part in ("<|chan", "nel|>final<|mess", "age|>7") for index in gpt_oss.encode(part)]
     assert decode(ids) == "<|channel|>final<|message|>7"
@@ -103,3 +114,39 @@ def test_a_tokenizer_that_loses_spaces_is_loaded_from_its_file_or_refused(tmp_pa
     PreTrainedTokenizerFast(tokenizer_object=words).save_pretrained(tmp_path / "words")
     with pytest.raises(ValueError, match=r"words' .* does not keep text: .* becomes '\[UNK\]"):
         load_tokenizer(tmp_path / "words")
+
+
+def test_a_call_ends_with_its_own_token(gpt_oss: PreTrainedTokenizerFast) -> None:
+    template = CHANNELS.replace(
+        "<|channel|>final",
+        "{% if message['tool_calls'] %} to=functions.{{ message['tool_calls'][0]['function']['name'] }}"
+        "<|channel|>commentary json<|message|>{{ message['tool_calls'][0]['function']['arguments'] | tojson }}<|call|>"
+        "{% else %}<|channel|>final",
+    )
+    template = template.replace(
+        "{%- endif -%}<|message|>{{ message['content'] }}{%- if loop.last",
+        "{% endif %}{%- endif -%}{% if not message['tool_calls'] %}<|message|>{{ message['content'] }}{% endif %}"
+        "{%- if message['tool_calls'] -%}{%- elif loop.last",
+    )
+    renderer = ChatRenderer(gpt_oss, chat_template=template)
+    prompt = renderer.extend(None, [{"role": "user", "content": "hi"}])
+    written = renderer.append_written(prompt, Message("assistant", "", tool_calls=(ToolCall("add", '{"a": 1}', "1"),)))
+    reply = written.ids[len(prompt.ids) :]
+    assert gpt_oss.decode(reply).endswith("<|call|>")
+    assert reply_decoder(gpt_oss)(reply) == '<tool_call>{"name": "add", "arguments": {"a": 1}}</tool_call>'
+
+
+def test_text_that_a_normalizer_turns_into_a_control_token_stays_text() -> None:
+    backend = byte_level([]).backend_tokenizer
+    backend.normalizer = normalizers.Lowercase()
+    backend.add_tokens([AddedToken("<think>", normalized=True)])
+    backend.add_special_tokens([AddedToken("<|end|>", normalized=False)])
+    template = "{% for message in messages %}{{ message['content'] }}<|end|>{% endfor %}"
+    tokenizer = PreTrainedTokenizerFast(tokenizer_object=backend, eos_token="<|end|>", chat_template=template)
+    think = tokenizer.convert_tokens_to_ids("<think>")
+    renderer = ChatRenderer(tokenizer)
+    for content in ("<THINK>", "<think>", "a <Think> b"):
+        assert think not in renderer.extend(None, [{"role": "user", "content": content}]).ids
+    assert renderer.extend(None, [{"role": "user", "content": "the answer"}]).ids == tuple(
+        tokenizer.encode("the answer<|end|>")
+    )

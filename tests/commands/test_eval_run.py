@@ -27,7 +27,8 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "rows.jsonl").write_text("\n".join(map(json.dumps, ROWS)))
     make_tiny_model(folder / "tiny", hidden_size=32, num_heads=1, num_layers=1, vocab_size=300)
     words = ["--dataset", str(folder / "rows.jsonl"), "--reward", "envs.own_rewards:letters", "--steps", "1"]
-    words += ["--env.kwargs.success_at", "0.5", "--env.agent-kwargs.system_prompt", "Be brief."]
+    words += ["--env.kwargs.success_at", "0.1", "--env.validation-kwargs.success_at", "0.5"]
+    words += ["--env.agent-kwargs.system_prompt", "Be brief."]
     words += ["--model.path", str(folder / "tiny"), "--sampling.max-tokens", "3", "--sampling.temperature", "0.7"]
     words += ["--algorithm.group-size", "2", "--validation", "none", "--no-progress", "--output", str(folder / "run")]
     assert commands.train(words) == 0

@@ -111,6 +111,8 @@ def _returns(value: Any) -> Callable[..., Any]:
         (_returns([1.0, 1.0]), "'graded' returned 2 results"),
         (_returns(1.0), "'graded' returned 1.0 for row '100'; it must return a list"),
         (_returns(["good"]), r"'graded' returned \['good'\]"),
+        (_returns(1 / 0 for _ in "x"), "'graded' raised ZeroDivisionError"),
+        (_returns([1e400]), "'graded' returned"),
         (_returns([None]), "every reward function .graded. returned None"),
     ],
 )
@@ -123,6 +125,13 @@ def test_what_cannot_be_graded_is_a_fault_that_names_the_function_and_the_row(fu
     assert raised.value.kind == "reward_function"
 
 
+def test_a_weight_that_makes_a_reward_infinite_is_a_fault() -> None:
+    env = make(_returns([1e308]), reward_weights=[10.0])
+    env.reset(seed=0)
+    with pytest.raises(EnvironmentFault, match="'graded' returned"):
+        env.step("reply")
+
+
 def _needs(completions: list[str], gold: list[str]) -> list[float]:
     return [0.0]
 
@@ -131,6 +140,7 @@ def _needs(completions: list[str], gold: list[str]) -> list[float]:
     ("kwargs", "message"),
     [
         ({"reward": _needs}, "'_needs' has the parameter 'gold', which is no column of row '100'.*completions, answer"),
+        ({"reward": lambda completions, /: [0.0]}, "'completions'.*can only be given by position"),
         ({"reward": "own_rewards.correct"}, "must have the form module:function"),
         ({"reward": "own_rewards:nothing"}, "cannot be imported"),
         ({"reward": 3}, "reward=3 is not a function"),

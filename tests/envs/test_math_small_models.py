@@ -66,7 +66,8 @@ def test_an_answer_line_is_read_as_models_write_it() -> None:
 def test_the_last_number_is_read_as_models_write_it() -> None:
     for reply in ("21", "To add 12 and 9, you add them: 12 + 9 = 21.", "**21** apples", "20, no: 21", "\\boxed{21}"):
         assert graded(reply, "21", "last_number") == 1, reply
-    for reply in ("21 is 12 + 9", "twenty-one", "<think>21", "-21", "2 1", "21.5"):
+    wrong = ("21 is 12 + 9", "twenty-one", "<think>21", "-21", "2 1", "21.5", "\u221221", "-$21", "x21", "21^2")
+    for reply in wrong:
         assert graded(reply, "21", "last_number") == 0, reply
     for reply, gold in (
         ("x = -3", "-3"),
@@ -74,6 +75,13 @@ def test_the_last_number_is_read_as_models_write_it() -> None:
         ("1,234 dollars", "1234"),
         ("so 3/4", "0.75"),
         ("2.50", "2.5"),
+        ("It is \u22125.", "-5"),
+        ("2.5e3", "2500"),
+        ("12 000", "12000"),
+        ("3 1/2", "3.5"),
+        ("10^3", "1000"),
+        ("$1,234.50", "1234.5"),
+        ("-$29", "-29"),
     ):
         assert graded(reply, gold, "last_number") == 1, reply
 
@@ -116,9 +124,12 @@ def test_options_that_do_not_fit_are_refused_with_a_solution() -> None:
         gym.make("rllm/Math-v0", answer_format="box")
     with pytest.raises(TaskError, match="put examples into the rows"):
         gym.make("rllm/Math-v0", tasks=[{"question": "?", "answer": "1"}], examples=1)
-    env = gym.make("rllm/Math-v0", tasks=[{"question": "?", "answer": "x"}], answer_format="last_number")
-    with pytest.raises(TaskError, match="'x', which is no number"):
-        env.reset()
+    for gold in ("x", "11\\sqrt{2}", "x^2 + 1", "(3, 4)", "3\\pi"):
+        env = gym.make("rllm/Math-v0", tasks=[{"question": "?", "answer": gold}], answer_format="last_number")
+        with pytest.raises(TaskError, match="which is no number"):
+            env.reset()
+    with pytest.raises(ValueError, match="the calculator needs 'boxed'"):
+        gym.make("rllm/MathMultiTurn-v0", calculator=True, answer_format="answer_line")
 
 
 def test_a_second_turn_keeps_the_format() -> None:

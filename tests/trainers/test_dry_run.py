@@ -12,9 +12,11 @@ from typing import Any
 import pytest
 import yaml
 from echo_config import echo_config
+from echo_env import EchoEnv
 from transformers import AutoConfig, AutoModelForCausalLM
 
 from rllm_gym.commands.errors import CommandError
+from rllm_gym.core import EnvironmentFault, Outcome
 from trainers import commands
 from trainers.config import ConfigError, TrainConfig
 from trainers.config.mapping import from_mapping, to_mapping
@@ -24,6 +26,7 @@ from trainers.dry_run.memory import model_shape, shares_prompts
 from trainers.loop import train
 from trainers.model import Policy
 from trainers.run.metrics import read_metrics
+from trainers.train_env import open_train_env
 
 
 def command(tmp_path: Path, config: TrainConfig, *words: str) -> int:
@@ -145,6 +148,41 @@ def test_options_that_are_not_given_are_chosen_by_the_free_memory_of_a_gpu(
     assert (given.optimizer.tokens_per_microbatch, given.model.gradient_checkpointing) == (2048, True)
     monkeypatch.setenv("WORLD_SIZE", "2")  # the ranks must agree
     assert fit_to_memory(config).optimizer.tokens_per_microbatch == 16384
+
+
+class NeverEnds(EchoEnv):
+    """Ends no episode of empty replies."""
+
+    def __init__(self, **arguments: Any) -> None:
+        super().__init__(**arguments)
+        self.max_turns = 10**6
+
+    def _act(self, action: str) -> Any:
+        return Outcome("go on", {"echo": 0.0}) if not action else super()._act(action)
+
+
+class FailsOnEmptyReplies(EchoEnv):
+    def _act(self, action: str) -> Any:
+        if not action:
+            raise EnvironmentFault("division by zero", kind="reward_function")
+        return super()._act(action)
+
+
+def test_an_environment_that_cannot_be_played_with_empty_replies_trains_with_the_defaults(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(estimate, "on_gpu", lambda device: True)
+    monkeypatch.setattr(estimate, "_free", lambda device: 1.0)
+    config = echo_config(tmp_path)
+    env = open_train_env(config.env, env=lambda **kwargs: FailsOnEmptyReplies(**kwargs))
+    chosen = fit_to_memory(config, env)
+    assert (chosen.optimizer.tokens_per_microbatch, chosen.model.gradient_checkpointing) == (16384, False)
+    assert "ends with a fault" in caplog.text
+    env = open_train_env(config.env, env=lambda **kwargs: NeverEnds(**kwargs))
+    chosen = fit_to_memory(config, env)
+    assert chosen.optimizer.tokens_per_microbatch == 1024
+    # Nothing else is filled in: the run says which learning rate it chose.
+    assert replace(chosen.optimizer, tokens_per_microbatch=None) == config.optimizer
 
 
 def test_the_dry_run_fails_where_the_run_would(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -44,6 +45,14 @@ def library(name: str, calls: Calls) -> ModuleType:
         module.set_experiment, module.end_run = note("set_experiment"), note("finish")
         module.start_run = note("init", SimpleNamespace(info=SimpleNamespace(run_id="abc")))
         module.log_metrics, module.log_dict = note("log"), note("log_dict")
+        valid = re.compile(r"[\w .:/-]+")  # as MLflow checks them
+        log = module.log_metrics
+
+        def log_valid(values: Any, step: int) -> None:
+            assert all(valid.fullmatch(key) for key in values)
+            log(values, step=step)
+
+        module.log_metrics = log_valid
     return module
 
 

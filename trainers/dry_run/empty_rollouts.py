@@ -6,12 +6,19 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from rllm_gym.chat import ChatRenderer
-from rllm_gym.core import TokenSequence
+from rllm_gym.core import EnvironmentFault, TokenSequence
 from rllm_gym.engine import AgentWorkflowEngine, EpisodeSpec
 from rllm_gym.samplers import ScriptedSampler
 from trainers.config import ConfigError, RoleAssignment
 from trainers.fine_tuning.demonstrations import DemonstrationCollector, tokenize
 from trainers.train_env import TrainEnv
+
+_MAX_TURNS = 100
+"""An environment need not end an episode of empty replies."""
+
+
+class NotMeasured(ConfigError):
+    """Raised if the environment cannot be played with empty replies."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +45,7 @@ def collect_empty_rollouts(
 
     Raises:
         ConfigError: There are no tasks, or the workflow ends without any reply.
+        NotMeasured: An episode ended with an environment fault.
     """
     indices = range(min(tasks, len(train_env.train)))
     if not indices:
@@ -46,7 +54,9 @@ def collect_empty_rollouts(
         return _run_workflow(train_env, renderer, assignment, indices)
     collector = DemonstrationCollector(train_env, lambda env, rng: "", {})
     try:
-        episodes = [collector.collect(train_env.train[index], index) for index in indices]
+        episodes = [collector.collect(train_env.train[index], index, _MAX_TURNS) for index in indices]
+    except EnvironmentFault as error:
+        raise NotMeasured(f"an episode with empty replies ends with a fault: {error}") from error
     finally:
         collector.close()
     return [[AgentSequences(tokenize(episode, renderer), len(episode.turns))] for episode in episodes]

@@ -27,7 +27,7 @@ from trainers.config import ConfigError, RoleAssignment, SamplingConfig, TrainCo
 from trainers.config.mapping import to_mapping
 from trainers.config.optimizer import TOKENS_PER_MICROBATCH
 from trainers.config.roles import BASE, check_role_assignment
-from trainers.dry_run.empty_rollouts import AgentSequences, collect_empty_rollouts
+from trainers.dry_run.empty_rollouts import AgentSequences, NotMeasured, collect_empty_rollouts
 from trainers.dry_run.memory import (
     BatchShape,
     MemoryEstimate,
@@ -188,16 +188,21 @@ def fit_to_memory(config: TrainConfig, env: TrainEnv | None = None) -> TrainConf
         return defaults
     try:
         found = dry_run(config, env=env).config
-    except ModelUnusable as error:
-        if "cannot be estimated" not in str(error):
+    except (ModelUnusable, NotMeasured) as error:
+        if isinstance(error, ModelUnusable) and "cannot be estimated" not in str(error):
             raise
+        _log.warning("the memory of an update is not known before it (%s); using the defaults", error)
         return defaults
     chosen = found.optimizer.tokens_per_microbatch, found.model.gradient_checkpointing
-    if (found.optimizer, found.model) != (defaults.optimizer, defaults.model):
+    if chosen != (defaults.optimizer.tokens_per_microbatch, defaults.model.gradient_checkpointing):
         _log.warning(
             "chosen by free memory: optimizer.tokens_per_microbatch=%s, model.gradient_checkpointing=%s", *chosen
         )
-    return replace(config, optimizer=found.optimizer, model=found.model)
+    return replace(
+        config,
+        optimizer=replace(config.optimizer, tokens_per_microbatch=chosen[0]),
+        model=replace(config.model, gradient_checkpointing=chosen[1]),
+    )
 
 
 def _candidates(config: TrainConfig) -> Iterator[TrainConfig]:

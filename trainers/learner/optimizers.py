@@ -122,8 +122,13 @@ def parameter_groups(
 
 def restore_optimizer(optimizer: torch.optim.Optimizer, state: dict[str, Any]) -> None:
     """Restore the state of each parameter. The options of the groups remain those the optimizer was created with."""
-    options = [{**group, "params": None} for group in optimizer.param_groups]
-    optimizer.load_state_dict(state)
+    options = [dict(group) for group in optimizer.param_groups]
+    # Where the counters of the steps are kept, on the GPU or not, depends on these, and so does loading them.
+    saved = [
+        {**group, **{name: own[name] for name in ("fused", "foreach", "capturable") if name in own}}
+        for group, own in zip(state["param_groups"], options, strict=True)
+    ]
+    optimizer.load_state_dict({**state, "param_groups": saved})
     for group, own in zip(optimizer.param_groups, options, strict=True):
         group.update({**own, "params": group["params"]})
 

@@ -99,7 +99,8 @@ class _MLflow:
         self.close: Callable[[], None] = mlflow.end_run
 
     def metrics(self, step: int, values: Mapping[str, float]) -> None:
-        self._mlflow.log_metrics(dict(values), step=step)
+        # MLflow refuses "@" in names, and then the whole row.
+        self._mlflow.log_metrics({key.replace("@", "_at_"): value for key, value in values.items()}, step=step)
 
     def completions(self, step: int, rows: Sequence[Row]) -> None:
         self._mlflow.log_dict({"completions": list(rows)}, f"completions/step-{step:06d}.json")

@@ -72,8 +72,14 @@ class RewardFunctions:
         """
         awaited: list[Awaitable[Any]] = []
         results: dict[str, Any] = {}
+        try:
+            for name, (function, _) in self._functions.items():
+                results[name] = function.call(task, completion)
+        except EnvironmentFault:
+            for result in filter(inspect.iscoroutine, results.values()):
+                result.close()
+            raise
         for name, (function, _) in self._functions.items():
-            results[name] = function.call(task, completion)
             if inspect.isawaitable(results[name]):
                 awaited.append(function.awaited(task, results[name]))
         if awaited:
@@ -84,7 +90,7 @@ class RewardFunctions:
         rewards = {
             name: reward * weight
             for name, (function, weight) in self._functions.items()
-            if (reward := function.checked(task, results[name])) is not None
+            if (reward := function.checked(task, results[name], weight)) is not None
         }
         if not rewards:
             raise EnvironmentFault(
@@ -112,13 +118,14 @@ class _Function:
             parameter.name
             for parameter in parameters
             if parameter.default is parameter.empty
-            and parameter.kind in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY)
-            and parameter.name not in offered
+            and parameter.kind not in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD)
+            and (parameter.name not in offered or parameter.kind is parameter.POSITIONAL_ONLY)
         ]
         if missing:
             raise ValueError(
                 f"reward function {self.name!r} has the parameter {missing[0]!r}, which is no column of row "
-                f"{task.task_id!r}; it can have prompts, completions, {', '.join(columns) or 'no column'}"
+                f"{task.task_id!r} (or can only be given by position); it can have prompts, completions, "
+                f"{', '.join(columns) or 'no column'}"
             )
         if any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters):
             return offered
@@ -136,14 +143,19 @@ class _Function:
         except (Exception, SystemExit) as error:
             raise self._raised(task, error) from error
 
-    def checked(self, task: Task, results: Any) -> float | None:
+    def checked(self, task: Task, results: Any, weight: float) -> float | None:
         """Return the only result, if it is a finite number or ``None``."""
         try:
             values = list(results)
+        except Exception as error:  # of a generator, which runs here
+            if isinstance(error, TypeError):
+                raise self._fault(task, f"returned {results!r:.200}") from error
+            raise self._raised(task, error) from error
+        try:
             if len(values) != 1:
                 raise self._fault(task, f"returned {len(values)} results")
             value = values[0].item() if hasattr(values[0], "item") else values[0]
-            if value is None or (_is_number(value) and math.isfinite(value)):
+            if value is None or (_is_number(value) and math.isfinite(value * weight)):
                 return None if value is None else float(value)
         except (TypeError, ValueError, OverflowError):
             pass  # not a list of numbers

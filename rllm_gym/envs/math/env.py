@@ -18,13 +18,18 @@ from rllm_gym.envs.math.answer_form import ANSWER_FORMATS, AnswerFormat, answer_
 from rllm_gym.envs.math.calculator import TOOLS, CalculatorError, calculate
 from rllm_gym.envs.math.families import LEVELS, MathTaskMixture
 from rllm_gym.envs.math.feedback import answer_outcome, grader_fault
-from rllm_gym.envs.math.rows import gold_answer, row_to_math_task
+from rllm_gym.envs.math.rows import GoldAnswer, gold_answer, row_to_math_task
 from rllm_gym.envs.math.tool_calls import CLOSE, EXAMPLE, OPEN, expressions_asked
 from rllm_gym.envs.question import QuestionEnv
 from rllm_gym.envs.task_selection import HIGHEST_DIFFICULTY, choose_tasks, difficulty_range, families_at
 from rllm_gym.grading import grade_math
-from rllm_gym.grading.math.extract import last_number
 from rllm_gym.parsing.boxed import strip_thinking
+
+
+def _is_read_as_number(gold: GoldAnswer) -> bool:
+    """Return whether a reply that consists of the answer would be right with ``answer_format="last_number"``."""
+    return gold.form != "polynomial" and grade_math(gold.text, gold.text, extract="last_number", timeout=60.0).correct
+
 
 _MAX_REPEATED_EXAMPLES = 20
 """How many examples are left out because they repeat the problem or each other before there are fewer of them."""
@@ -40,8 +45,9 @@ class MathEnv(QuestionEnv):
     the problem names either.
 
     ## Action space
-    Any text. The answer is the content of the last ``\boxed{}`` after the last closed ``</think>``. Boxes that are
-    joined (``\boxed{1} and \boxed{2}``) are one list. A reply whose ``<think>`` is never closed has no answer.
+    Any text. The answer is the content of the last ``\boxed{}`` after the last closed ``</think>``, or what
+    ``answer_format`` names instead. Boxes that are joined (``\boxed{1} and \boxed{2}``) are one list. A reply whose
+    ``<think>`` is never closed has no answer.
 
     ## Observation space
     Text. First the problem and the answer format; then whether the answer was right. The right answer is never shown.
@@ -148,7 +154,7 @@ class MathEnv(QuestionEnv):
 
     def _question(self, task: Task) -> str:
         self._gold = gold = gold_answer(task)
-        if self.answer_format == "last_number" and (gold.form == "polynomial" or last_number(gold.text) is None):
+        if self.answer_format == "last_number" and not _is_read_as_number(gold):
             raise TaskError(
                 f"task {task.task_id!r} has the answer {gold.text!r:.80}, which is no number, but "
                 "answer_format='last_number' needs one: use 'answer_line' or 'boxed', or other families"
@@ -241,6 +247,8 @@ class MathMultiTurnEnv(MathEnv):
 
     def __init__(self, *, max_turns: int = 3, calculator: bool = False, **arguments: Any) -> None:
         super().__init__(max_turns=max_turns, **arguments)
+        if calculator and self.answer_format != "boxed":
+            raise ValueError(f"answer_format={self.answer_format!r} with calculator=True; the calculator needs 'boxed'")
         self.calculator = bool(calculator)
 
     def _tools(self) -> str:

@@ -31,8 +31,12 @@ _NUMBER = re.compile(
     r"(?:\.?[0-9]+)?"
     r"(?:\s?/\s?[0-9]+|(?::[0-9]+)+)?(?:\s?%|\u03c0)?(?![0-9])"
 )
-_ANY_NUMBER = re.compile(r"(?:(?<![\w.)])-)?[0-9]+(?:,[0-9]{3}(?![0-9]))*(?:\.[0-9]+)?(?: ?/ ?[0-9]+)?")
 _ANSWER_LINE = re.compile(r"^[ \t>*_#-]{0,20}(?:final )?answer[*_ \t]{0,9}:(.*)$", re.IGNORECASE | re.MULTILINE)
+# Powers, powers of ten and mixed numbers as a whole, then numbers as elsewhere.
+_ANY_NUMBER = re.compile(
+    r"(?<![0-9A-Za-z_.,\\^{])[-+]?(?:[0-9]+(?:\.[0-9]+)?(?:[eE][-+]?[0-9]{1,3}(?![0-9])|\^\{?-?[0-9]+\}?)"
+    rf"|[0-9]+ [0-9]+/[0-9]+(?![0-9]))|{_NUMBER.pattern}"
+)
 _QUESTION = re.compile(r"\b(?:how|what|which|who|whom|when|where)\b[^.!?]{0,300}\?\W*$", re.IGNORECASE)
 _SUPPOSED = re.compile(r"\b(?:if|suppose|assume|assuming|whether)\b[^.!?\n]*$", re.IGNORECASE)
 _HEDGED = re.compile(
@@ -115,9 +119,11 @@ def line_answer(response: str) -> str | None:
 
 
 def last_number(response: str) -> str | None:
-    """Return the last number of a reply; ``None`` if it has none or its thinking is unfinished."""
-    numbers = _ANY_NUMBER.findall(strip_thinking(response) or "")
-    return numbers[-1] if numbers else None
+    """Return the last number of a reply, or of its last box; ``None`` if there is none or thinking is unfinished."""
+    text = strip_thinking(response) or ""
+    text = ((last_boxed(text) or "") if _BOX.search(text) else text).replace("\u2212", "-")
+    numbers = [found[0] for found in _ANY_NUMBER.finditer(text) if _DIGIT.search(found[0])]
+    return numbers[-1].strip() if numbers else None
 
 
 def formulas(text: str) -> Iterator[str]:
