@@ -92,14 +92,16 @@ async def _check_equality_claims(
                 return None
             return _verdict(altered, ended).correct if answer is None else answer
 
-        return await _nearly_always(equal, first)
+        return await _nearly_always(equal, first, _EQUALITY_CHECKS, _MAX_UNEQUAL)
 
     if any(await asyncio.gather(*(stays_equal(claim) for claim in chosen))):
         return _failed(verdict, "equality", _ALWAYS_EQUAL)
     return verdict
 
 
-async def _nearly_always(passes: Callable[[int, int], Awaitable[bool | None]], first: int) -> bool:
+async def _nearly_always(
+    passes: Callable[[int, int], Awaitable[bool | None]], first: int, checks: int, max_failed: int
+) -> bool:
     """Return whether runs with other values pass nearly always, or one does and then, with the same values, does not.
 
     The second shows that chance decides, so that failing now and then does not help a program.
@@ -107,10 +109,12 @@ async def _nearly_always(passes: Callable[[int, int], Awaitable[bool | None]], f
     Args:
         passes: Makes a run, given its number and the seed of its values; ``None``: it shows nothing.
         first: How many have to fail, each with values of its own, for the answer "no".
+        checks: How many there are at most.
+        max_failed: How many of them may fail for the answer "yes".
     """
-    seeds = [_random.randrange(1 << 62) for _ in range(_MAX_CHECKS)]
+    seeds = [_random.randrange(1 << 62) for _ in range(checks)]
     answers: list[bool | None] = []
-    for number, seed in enumerate(seeds):
+    for number, seed in enumerate(seeds[:_CERTAIN]):
         answers.append(await passes(number, seed))
         if answers[-1] or answers.count(False) == first:
             break
@@ -122,9 +126,11 @@ async def _nearly_always(passes: Callable[[int, int], Awaitable[bool | None]], f
         if first > _MIN_CHECKS and await passes(number, seed) is not once:
             return True
         passed, failed = passed + (once is True), failed + (once is False)
-        if failed > _MAX_FAILED:
+        if failed > max_failed:
             return False
-    return passed >= len(seeds) * failed // 2
+        if passed == _CERTAIN and not failed:
+            return True
+    return 2 * max_failed * passed >= checks * failed
 
 
 async def _check_mutated_arguments(
@@ -135,7 +141,8 @@ async def _check_mutated_arguments(
     ``assert f(values) == sorted(values)`` is passed by a program that empties ``values`` and returns an empty list: the
     expected value is computed from data that the program changed. ``sort_in_place(values)``, followed by ``assert
     values == [1, 2, 3]``, is a legitimate use. The first is also passed with any other content of ``values`` before the
-    call. A single such pass may be accidental (other numbers with the same sum), nearly :data:`_MAX_CHECKS` are not.
+    call. A single such pass may be accidental (other numbers with the same sum), nearly all of
+    :data:`_MUTATION_CHECKS` are not.
 
     ``sort_in_place(values)``, followed by ``assert values == sorted(values)``, is legitimate as well, and passed with
     any content. So a function that changes its arguments while it runs, and returns nothing or one of them, fails only
@@ -196,7 +203,7 @@ async def _needs_mutation(
         async def one(number: int, seed: int) -> bool | None:
             return (await passes(mutation, seed))[0]
 
-        return await _nearly_always(one, first)
+        return await _nearly_always(one, first, _MUTATION_CHECKS, _MAX_NOTICED)
 
     return any(await asyncio.gather(*map(mostly, (*MUTATIONS, "from the start"))))
 
@@ -212,12 +219,15 @@ _NEEDS_MUTATION = (
 )
 _MIN_CHECKS = 2
 """How many runs with other values have to fail, of a program that does the same in every run."""
-_MAX_CHECKS = 12
-"""How often a program is run with other values, different each time, if it passes with some; twice with
-each if it may do something else in each run."""
-_MAX_FAILED = 1
-"""How many of these runs may fail if it passes nearly always. An honest program that passes half of them, because it
-returns a truth value or compares a part of its data, passes so many by chance in one grading of three hundred."""
+_CERTAIN = 12
+"""How many runs with other values decide if none fails, or if none of them shows anything."""
+_EQUALITY_CHECKS, _MAX_UNEQUAL = 12, 1
+_MUTATION_CHECKS, _MAX_NOTICED = 48, 14
+"""How often a program is run with other values, different each time, if it passes with some (twice with each if it may
+do something else in each run), and how many of these runs may fail if it passes nearly always. An honest program that
+passes half of them, because it returns a truth value or compares a part of its data, passes so many by chance in one
+grading of three hundred. One that cheats but fails with a fifth of the values fails fifteen of 48 in one of twenty, and
+two kinds of other values are tried."""
 _MAX_AGAIN = 6
 """How many runs with other values have to fail, and how many with the test's own to pass, of a program that may do
 something else in each run. One that cheats with a probability p is paid with p ** 7 * (1 - p) ** 6 at most: 0.0001."""
