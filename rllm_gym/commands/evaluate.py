@@ -110,11 +110,10 @@ def main(argv: list[str]) -> int:
     engine: Engine | None = None
     try:
         engine = _engine(options, agent, kwargs, params)
-        if options.output is not None:
+        if options.output is not None and episodes:
             save_episodes(options.output, episodes)
-            _write_manifest(options, kwargs, episodes)
         left = [spec for spec in specs if spec.episode_id not in done]
-        complete = asyncio.run(_evaluate(options, engine, left, episodes))
+        complete = asyncio.run(_evaluate(options, kwargs, engine, left, episodes))
     except (SamplerError, EnvironmentUnavailable) as error:
         raise CommandError(f"{options.env}: {error}") from error
     finally:
@@ -327,7 +326,11 @@ def _torch_sampler(path: str, device: str, dtype: str, threads: int | None) -> S
 
 
 async def _evaluate(
-    options: argparse.Namespace, engine: Engine, specs: list[EpisodeSpec], episodes: list[Episode]
+    options: argparse.Namespace,
+    kwargs: dict[str, Any],
+    engine: Engine,
+    specs: list[EpisodeSpec],
+    episodes: list[Episode],
 ) -> bool:
     """Run the specs; ``episodes`` holds finished ones, also after an exception. Return whether all were run: SIGTERM
     stops the evaluation.
@@ -350,7 +353,10 @@ async def _evaluate(
         async with engine:
             async for episode in engine.stream(specs):
                 if options.output is not None:
-                    save_episodes(options.output, [episode], append=True)
+                    # The first one replaces the results of an earlier evaluation.
+                    save_episodes(options.output, [episode], append=bool(episodes))
+                    if not episodes:
+                        _write_manifest(options, kwargs, [episode])
                 episodes.append(episode)
     except asyncio.CancelledError:
         if not stopped:

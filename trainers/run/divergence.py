@@ -35,7 +35,7 @@ _SYMPTOMS: dict[str, _Symptom] = {
     ),
     "equal": _Symptom(
         lambda row, first: row.get("groups/zero_std_fraction", 0.0) >= 1.0 and row.get("advantages/max", 0.0) == 0.0,
-        "nothing was learnt in the last 5 steps: all episodes of each group got the same reward "
+        "no update in the last 5 steps had a gradient: all episodes of each group got the same reward "
         "({groups/all_success_fraction:.0%} of the groups solved, the others not): use harder tasks if they are "
         "solved; otherwise easier ones, `rllm-gym sft` first, or a larger algorithm.group_size; and check the "
         "rewards in the episodes (save_episodes_every)",
