@@ -18,6 +18,7 @@ from rllm_gym.core import Episode
 from rllm_gym.samplers.protocol import Sampler
 from trainers.algorithms import Algorithm
 from trainers.algorithms.by_role import target_metrics_by_role, targets_by_role
+from trainers.algorithms.registry import options_of
 from trainers.callbacks import Callback
 from trainers.config import ConfigError, TrainConfig
 from trainers.dry_run import fit_to_memory
@@ -25,7 +26,7 @@ from trainers.learner import MAX_BAD_STEPS, TrainingDiverged
 from trainers.rollouts.collector import RolloutAbandoned, RolloutBatch
 from trainers.run.metrics import episode_metrics, group_metrics
 from trainers.run.run_folder import save_model
-from trainers.run.setup import TrainingRun, open_run
+from trainers.run.setup import TrainingRun, close_sampler, open_run
 from trainers.run.update_metrics import entropy_metrics, rollout_metrics, update_metrics
 from trainers.samples import Sample
 from trainers.train_env import TrainEnv, open_dataset
@@ -87,13 +88,20 @@ def train(
         NoTrainableEpisodes: Several consecutive steps had no episode to train on.
         RuntimeError: Another thread of this process is in a run.
     """
-    if dataset is not None or reward is not None:
-        if env is not None:
-            raise ConfigError("env and dataset both describe the environment: give one of them")
-        env = open_dataset(config.env, dataset, reward)
-        config = replace(config, env=replace(config.env, agent="", agent_kwargs={}))
-    config = fit_to_memory(config, env)
-    with open_run(config, env, sampler, algorithm, callbacks) as run:
+    try:
+        if dataset is not None or reward is not None:
+            if env is not None:
+                raise ConfigError("env and dataset both describe the environment: give one of them")
+            env = open_dataset(config.env, dataset, reward)
+            config = replace(config, env=replace(config.env, agent="", agent_kwargs={}))
+        if algorithm is not None:
+            config = replace(config, algorithm=options_of(algorithm, config.algorithm))
+        config = fit_to_memory(config, env)
+    except BaseException:
+        if sampler is not None:
+            close_sampler(sampler)
+        raise
+    with open_run(config, env, sampler, callbacks) as run:
         try:
             _validate_start(run)
             for step in range(run.state.step, config.steps):

@@ -323,6 +323,7 @@ def test_the_sampler_is_closed_if_the_run_cannot_be_opened(tmp_path: Path, monke
         ({"config": config, "algorithm": Algorithm("mine", int, per_episode)}, ConfigError),  # type: ignore[arg-type]
         ({"config": config}, TokensMissing),
         ({"config": replace(config, env=replace(config.env, agent="x:Y")), "env": broken}, ConfigError),
+        ({"config": config, "env": broken, "dataset": [{"prompt": "a"}]}, ConfigError),
     ):
         sampler, threads = CountingSampler(["a"]), set(threading.enumerate())
         with pytest.raises(error):

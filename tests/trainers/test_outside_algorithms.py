@@ -177,6 +177,22 @@ def test_train_takes_an_algorithm_and_callbacks(tmp_path: Path) -> None:
         train(replace(config, algorithm=algorithm_options(normalize_std=True)), algorithm=MAXRL)
 
 
+def test_the_memory_of_an_update_is_estimated_for_the_algorithm_that_is_passed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Greedy episodes, the reference model and the value head depend on it."""
+    seen = []
+
+    def stop(config: TrainConfig, env: Any) -> TrainConfig:
+        seen.append(config.algorithm)
+        raise ConfigError("enough")
+
+    monkeypatch.setattr("trainers.loop.fit_to_memory", stop)
+    with pytest.raises(ConfigError, match="enough"):
+        train(echo_config(tmp_path, algorithm={"group_size": 3, "groups_per_step": 4}), algorithm=MAXRL)
+    assert seen == [algorithm_options("outside.maxrl:MAXRL", group_size=3, groups_per_step=4)]
+
+
 def test_options_of_another_algorithm_are_taken_over_if_they_exist_there() -> None:
     taken = options_of(MAXRL, algorithm_options(group_size=3, clip_low=0.1))
     assert isinstance(taken, MaxRLOptions)

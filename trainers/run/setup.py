@@ -10,8 +10,7 @@ from dataclasses import dataclass, replace
 
 from rllm_gym.runtime import BackgroundLoop
 from rllm_gym.samplers.protocol import Sampler
-from trainers.algorithms import Algorithm, make_algorithm
-from trainers.algorithms.registry import options_of
+from trainers.algorithms import make_algorithm
 from trainers.callbacks import Callback
 from trainers.config import ConfigError, RoleAssignment, TrainConfig, validate
 from trainers.config.roles import check_role_assignment
@@ -77,7 +76,6 @@ def open_run(
     config: TrainConfig,
     env: TrainEnv | None = None,
     sampler: Sampler | None = None,
-    algorithm: Algorithm | None = None,
     callbacks: Sequence[Callback] = (),
 ) -> Iterator[TrainingRun]:
     """Open a run, resumed from its newest checkpoint if requested. The sampler serves the weights it starts with.
@@ -89,7 +87,6 @@ def open_run(
         env: The environment as objects, instead of ``config.env.id``.
         sampler: The sampler, instead of the one in ``config.sampler``. It is closed at the end, also if the run cannot
             be opened.
-        algorithm: The algorithm, instead of ``config.algorithm.name``.
         callbacks: Their methods are called during the run, in the main process.
 
     Raises:
@@ -100,8 +97,8 @@ def open_run(
     with contextlib.ExitStack() as opened:
         until_collector = opened.enter_context(contextlib.ExitStack())
         if sampler is not None:
-            until_collector.callback(_close, sampler)
-        config = _complete_config(config, env, algorithm)
+            until_collector.callback(close_sampler, sampler)
+        config = _complete_config(config, env)
         ranks = _open_ranks(config, opened)
         main = ranks.is_main_process
         callbacks = callbacks if main else ()
@@ -165,10 +162,8 @@ def open_run(
         )
 
 
-def _complete_config(config: TrainConfig, env: TrainEnv | None, algorithm: Algorithm | None) -> TrainConfig:
-    """Return the options with those of the caller's objects, after all checks."""
-    if algorithm is not None:
-        config = replace(config, algorithm=options_of(algorithm, config.algorithm))
+def _complete_config(config: TrainConfig, env: TrainEnv | None) -> TrainConfig:
+    """Return the options with those of the caller's environment, after all checks."""
     if env is not None:
         config = replace(config, env=env.named(config.env))
     for warning in validate(config):
@@ -203,7 +198,8 @@ def _open_env(config: TrainConfig, env: TrainEnv | None) -> tuple[TrainEnv, Role
     return train_env, assignment
 
 
-def _close(sampler: Sampler) -> None:
+def close_sampler(sampler: Sampler) -> None:
+    """Close a sampler outside of an event loop."""
     with contextlib.closing(BackgroundLoop("close-sampler")) as loop:
         loop.run(sampler.close())
 
