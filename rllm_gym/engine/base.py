@@ -78,6 +78,7 @@ class BaseEngine(ABC):
         )
         self._runs = itertools.count()
         self._running = 0
+        self._counted_until = 0.0
         self._kept_open = False
         self._lock = threading.RLock()
         self._idle: list[EnvLease] = []
@@ -109,7 +110,7 @@ class BaseEngine(ABC):
 
     # Running episodes
 
-    async def stream(self, specs: Specs) -> AsyncIterator[Episode]:
+    async def stream(self, specs: Specs) -> AsyncGenerator[Episode, None]:
         """Yield episodes as they finish (``deterministic``: in the order of the specs).
 
         Specs are taken one by one as capacity becomes free, and at most ``n_parallel`` results wait to be read, so a
@@ -148,7 +149,7 @@ class BaseEngine(ABC):
         )
 
     async def _run(self, specs: Specs) -> AsyncGenerator[Result, None]:
-        began = time.perf_counter()
+        self._count_wall_time()
         self._running += 1
         engine_run = EngineRun(self, specs, run=next(self._runs))
         try:
@@ -156,10 +157,16 @@ class BaseEngine(ABC):
                 yield result
         finally:
             await engine_run.aclose()
+            self._count_wall_time()
             self._running -= 1
             if not self._kept_open and not self._running:
                 await self.aclose()
-            self.stats.wall += time.perf_counter() - began
+
+    def _count_wall_time(self) -> None:
+        """Add the time since the last call to the statistics, if a run was in progress."""
+        now = time.perf_counter()
+        self.stats.wall += now - self._counted_until if self._running else 0.0
+        self._counted_until = now
 
     # Environments
 

@@ -33,6 +33,8 @@ class DecodeJob:
 
     Attributes:
         done: Called from the decode thread with the completion or the exception; ``flush`` follows.
+        ids: The tokens sampled so far: some, if the job was suspended and joins again.
+        version: Version of the weights that sampled the first token.
     """
 
     request: SamplingRequest
@@ -44,7 +46,13 @@ class DecodeJob:
     ids: list[int] = field(default_factory=list)
     logprobs: list[float] = field(default_factory=list)
     finish: str = ""
+    version: int | None = None
     source: CachedPrefix = field(init=False)
+
+    @property
+    def context(self) -> tuple[int, ...]:
+        """The prompt and the tokens sampled so far."""
+        return self.request.ids + tuple(self.ids)
 
     @property
     def max_length(self) -> int:
@@ -146,6 +154,12 @@ class DecodeBatch:
         if self._static is not None:
             self._static.forget()
 
+    def suspend(self) -> None:
+        """Remove all jobs; they can join again with :meth:`add`."""
+        for job in self.jobs:
+            self._prefixes.remove(job.source)
+        self.jobs = []
+
     def limit_memory(self, *, cache_bytes: int, slot_bytes: int) -> None:
         """Change the memory limits. No reply may be in progress."""
         self._prefixes.limit(cache_bytes)
@@ -160,11 +174,11 @@ class DecodeBatch:
     # Joining
 
     def add(self, jobs: list[DecodeJob]) -> None:
-        """Give jobs the slots after the running ones and compute their prompts."""
+        """Give jobs the slots after the running ones, compute their prompts, and sample a token of each."""
         begin = len(self.jobs)
         leaders: dict[tuple[int, ...], list[DecodeJob]] = {}
         for job in jobs:
-            leaders.setdefault(job.request.ids, []).append(job)
+            leaders.setdefault(job.context, []).append(job)
         hashes = {ids: self._prefixes.hashes(ids) for ids in leaders}
         found = {ids: self._prefixes.find(ids, len(ids) - 1, hashes[ids]) for ids in leaders}
         order = sorted(leaders, key=lambda ids: len(ids) - found[ids][1])
@@ -180,7 +194,7 @@ class DecodeBatch:
                 self._copy_prefix(source, length, slot)
         logits_NV = self._prefill(begin, order, [found[ids][1] for ids in order])
         for slot, (number, job) in enumerate(followers, begin + len(order)):
-            self._kv.put(slot, *self._kv.view(begin + number, len(job.request.ids)))
+            self._kv.put(slot, *self._kv.view(begin + number, len(job.context)))
         if followers:
             rows = [*range(len(order)), *(number for number, _ in followers)]
             logits_NV = logits_NV[torch.tensor(rows, device=self._device)]
@@ -204,9 +218,11 @@ class DecodeBatch:
                 generator = np.random.Generator(np.random.PCG64(job.request.seed & _SEED_BITS))
                 uniform[row, : job.limit] -= generator.random(job.limit)
             # The last token (set by the next draw), its position, number of tokens sampled, top_k.
-            ints.append((0, len(job.request.ids) - 1, 0, params.top_k))
+            ints.append((0, len(job.context) - 1, len(job.ids), params.top_k))
             floats.append((params.temperature, params.top_p))
-            job.source = CachedPrefix(job.request.ids, slot=begin + row)
+            job.source = CachedPrefix(job.context, slot=begin + row)
+            if job.version is None:
+                job.version = self.version
         rows = slice(begin, len(self.jobs))
         self._uniform[rows, :longest] = torch.from_numpy(uniform).to(self._device)
         self._ints[:, rows] = torch.tensor(ints, device=self._device).T
@@ -338,7 +354,11 @@ class DecodeBatch:
         cut = min((text.find(stop) for stop in job.request.params.stop if stop in text), default=None)
         job.done(
             Completion(
-                tuple(job.ids), tuple(job.logprobs), text if cut is None else text[:cut], job.finish, self.version
+                tuple(job.ids),
+                tuple(job.logprobs),
+                text if cut is None else text[:cut],
+                job.finish,
+                self.version if job.version is None else job.version,
             )
         )
 

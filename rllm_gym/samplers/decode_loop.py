@@ -202,8 +202,13 @@ class DecodeLoop:
                 if not item.cancelled and not self._admit(item):
                     break
             elif self._busy():
-                # Earlier requests keep the old weights; later ones wait.
-                break
+                if not (isinstance(item, WeightSync) and item.update.in_flight):
+                    break  # earlier requests keep the old weights; later ones wait
+                queue.popleft()
+                suspended = self._suspend()
+                self._change_weights(item)
+                queue.extendleft(reversed(suspended))
+                continue
             else:
                 self._change_weights(item)
             queue.popleft()
@@ -235,6 +240,14 @@ class DecodeLoop:
 
     def _busy(self) -> bool:
         return bool(self._joining) or any(batch.jobs for batch in self._batches.values())
+
+    def _suspend(self) -> list[DecodeJob]:
+        """Remove the jobs in progress from their batches; the tokens they have sampled stay with them."""
+        jobs = self._running_jobs()
+        self._joining = {}
+        for batch in self._batches.values():
+            batch.suspend()
+        return jobs
 
     def _fail(self, error: Exception) -> None:
         """Fail all jobs in progress; queued jobs are tried with clean slots."""

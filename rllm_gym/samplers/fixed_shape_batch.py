@@ -66,13 +66,13 @@ class FixedShapeDecodeBatch(DecodeBatch):
     def add(self, jobs: list[DecodeJob]) -> None:
         begin = len(self.jobs)
         self.jobs.extend(jobs)
-        longest = max(len(job.request.ids) for job in jobs)
+        longest = max(len(job.context) for job in jobs)
         self._kv.reserve(self._rows, _span(longest + 1))
         self._start(begin)
         # The last token of a prompt goes through a step, like a sampled token.
-        self._ints[0, begin : len(self.jobs)] = torch.tensor([job.request.ids[-1] for job in jobs])
+        self._ints[0, begin : len(self.jobs)] = torch.tensor([job.context[-1] for job in jobs])
         for slot, job in enumerate(jobs, begin):
-            ids = job.request.ids
+            ids = job.context
             hashes = self._prefixes.hashes(ids)
             source, length = self._prefixes.find(ids, len(ids) - 1, hashes)
             length -= length % _CHUNK

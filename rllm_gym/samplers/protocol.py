@@ -80,6 +80,7 @@ class Completion:
         finish_reason: ``"stop"`` (end of turn or a stop condition), ``"length"``, or ``"context_length"``: the sampler
             could not check the length beforehand, the prompt does not fit the model, and nothing was sampled.
         weight_version: Version of the weights that sampled the reply: the number of the weight sync that loaded them.
+            The oldest of them if an update with ``in_flight`` changed them meanwhile.
     """
 
     ids: tuple[int, ...]
@@ -123,6 +124,9 @@ class WeightUpdate:
             wakes or restarts.
         name: Serve the weights to requests that name them, in addition to those already served; ``""`` for all other
             requests.
+        in_flight: Whether a reply in progress continues with the new weights after its next token, each token with the
+            log-prob of the weights that sampled it. Otherwise, and in samplers of vLLM, which cannot continue a reply
+            with another adapter, it finishes with the old weights first.
     """
 
     tensors: Sequence[tuple[str, Any]] | Iterable[tuple[str, Any]]
@@ -130,6 +134,7 @@ class WeightUpdate:
     lora_config: Mapping[str, Any] | None = None
     probe: Probe | None = None
     name: str = ""
+    in_flight: bool = False
 
     @classmethod
     def from_adapter(cls, folder: str | os.PathLike[str], *, name: str = "") -> WeightUpdate:
@@ -205,7 +210,7 @@ class Sampler(Protocol):
         ...
 
     async def sync_weights(self, update: WeightUpdate) -> int:
-        """Load new weights and return the new version. Replies in progress keep their version."""
+        """Load new weights and return the new version. Replies in progress keep theirs; see ``in_flight``."""
         ...
 
     async def drop(self, name: str) -> None:

@@ -28,7 +28,8 @@ class TorchSampler:
     Requests of overlapping :meth:`sample` calls join the running batch between two decode steps. The keys and values of
     a conversation are kept until its next turn, and a prompt that shares a prefix with another one, running or kept, is
     computed only from where they differ; the replies of a group share their prompt. A weight sync waits until the
-    replies in progress have finished (they keep their version) and clears the cache.
+    replies in progress have finished (they keep their version) and clears the cache; with ``in_flight`` they continue
+    with the new weights, and their keys and values are computed again.
 
     Weights loaded under a name (an adapter for each role, a frozen opponent) are served in addition to those of the
     model; each set decodes in its own batch, with its own cache. Together they respect ``max_batch``, ``cache_bytes``
@@ -153,7 +154,8 @@ class TorchSampler:
     async def sync_weights(self, update: WeightUpdate) -> int:
         """Load new weights and return the new version.
 
-        Requests made before the call get the old weights, those made after it the new ones.
+        Requests made before the call get the old weights (with ``in_flight``, up to their next token), those made after
+        it the new ones.
 
         Args:
             update: ``kind="full"``: the whole state dict, copied in place. ``"lora"``: a PEFT adapter, merged into the

@@ -35,6 +35,10 @@ HEALTHY: dict[str, Any] = {
         ({"sampling/importance_ratio/max": 400.0}, "400 times as likely"),
         ({"policy/clip_fraction/low": 0.6}, "60% of the tokens"),
         ({"sampling/logprob_difference/mean": -0.7}, "differ by -0.70 nats"),
+        (
+            {"sampling/logprob_difference/mean": -0.7, "sampling/staleness/max": 2},
+            "moved by -0.70 nats per token in the up to 2 weight syncs",
+        ),
         ({"policy/entropy": 3.0}, "grew to 3.00"),
         ({"policy/entropy": 1e-4, "success": 0.2}, "stopped exploring"),
         ({"groups/zero_std_fraction": 1.0, "groups/all_success_fraction": 0.25}, "25% of the groups solved"),

@@ -1,13 +1,14 @@
-"""Rollouts one step ahead: they overlap with training, no task is lost or repeated, and the run still learns."""
+"""Rollouts some steps ahead: they overlap with training, no task is lost or repeated, and the run still learns."""
 
 from __future__ import annotations
 
+import asyncio
 import os
 import re
 import subprocess
 import sys
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,14 +19,16 @@ from echo_env import EchoEnv
 from refused_options import not_raised
 
 from rllm_gym.core import Episode
-from rllm_gym.engine import EngineStats
+from rllm_gym.engine import EngineStats, EpisodeSpec, load_episodes
 from rllm_gym.samplers import Completion, SamplingRequest
 from trainers import loop
+from trainers.callbacks import Callback
 from trainers.config import AsynchronyConfig, ConfigError, TrainConfig
 from trainers.config_loading import write_yaml
 from trainers.learner import Learner
 from trainers.loop import train
 from trainers.rollouts.collector import RolloutBatch
+from trainers.rollouts.episode_queue import EpisodeQueue
 from trainers.rollouts.sampler_factory import make_sampler
 from trainers.run.metrics import read_metrics
 from trainers.run.rollout_prefetcher import RolloutPrefetcher
@@ -77,14 +80,15 @@ def test_the_next_step_is_rolled_out_while_this_one_trains(
 
 
 @pytest.mark.long
-def test_the_run_learns_and_every_token_is_one_policy_version_old(tmp_path: Path) -> None:
+@pytest.mark.parametrize("steps_ahead", [1, 4])
+def test_the_run_learns_from_tokens_of_older_weights(tmp_path: Path, steps_ahead: int) -> None:
     config = echo_config(
         tmp_path,
-        steps=25,
+        steps=25 * steps_ahead,
         algorithm={"group_size": 8, "groups_per_step": 8},
-        optimizer={"lr": 0.03},
+        optimizer={"lr": 0.03 / steps_ahead},
         validation={"every": 25, "samples": 4},
-        asynchrony=AHEAD,
+        asynchrony={"steps_ahead": steps_ahead},
     )
     train(config)
     rows = read_metrics(tmp_path / "run")
@@ -94,9 +98,8 @@ def test_the_run_learns_and_every_token_is_one_policy_version_old(tmp_path: Path
     assert rows[1]["sampling/logprob_difference/max"] < 1e-3, (
         "the first step's episodes are drawn by the weights that learn from them"
     )
-    assert max(row["sampling/logprob_difference/max"] for row in rows[2:12]) > 1e-3, (
-        "later ones by weights one update older"
-    )
+    assert max(row["sampling/logprob_difference/max"] for row in rows[2:12]) > 1e-3, "later ones by older weights"
+    assert max(row["sampling/staleness/max"] for row in rows[1:]) == steps_ahead
 
 
 class Watched:
@@ -162,6 +165,123 @@ def test_all_episodes_of_a_step_are_sampled_with_the_same_weights(
     assert synced_versions == [{1}, {1}, {2}, {3}, {4}], "one push old from the second step on"
 
 
+class SlowEnv(EchoEnv):
+    """One episode of the third step, whose episodes are the 33rd to the 48th, waits between its turns until two weight
+    syncs."""
+
+    lock = threading.Lock()
+    begun = 0
+    waiting = threading.Event()
+    synced = threading.Event()
+
+    def _begin(self, task: Any) -> str:
+        with self.lock:
+            SlowEnv.begun += 1
+            self.is_slow = SlowEnv.begun == 40
+        return super()._begin(task)
+
+    def _act(self, action: str) -> Any:
+        if self.is_slow and self._turn == 0:
+            self.waiting.set()
+            assert self.synced.wait(200), "the run waits for this episode"
+        return super()._act(action)
+
+
+class TwoSyncsLater(Callback):
+    def on_episodes(self, step: int, episodes: Sequence[Episode]) -> None:
+        assert SlowEnv.waiting.wait(200), "no episodes of later steps during the first step"
+
+    def on_step(self, step: int, metrics: Mapping[str, Any]) -> None:
+        if step == 2:
+            SlowEnv.synced.set()
+
+
+def test_with_several_steps_ahead_nothing_waits_for_a_slow_episode(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(SlowEnv, "begun", 0)
+    monkeypatch.setattr(SlowEnv, "waiting", threading.Event())
+    monkeypatch.setattr(SlowEnv, "synced", threading.Event())
+    config = echo_config(
+        tmp_path,
+        steps=8,
+        validation=None,
+        asynchrony={"steps_ahead": 3},
+        env={"id": "echo_env:test/Echo-v0", "parallel": 4},
+        save_episodes_every=1,
+    )
+    train(config, env=open_train_env(config.env, env=SlowEnv), callbacks=[TwoSyncsLater()])
+    rows = read_metrics(tmp_path / "run")
+    assert [row["episodes/count"] for row in rows] == [16] * 8
+    assert len({task for row in rows for task in row["tasks"]}) == 30, "30 tasks, 4 a step"
+    assert all(row["sampling/stale_episodes"] == 0 for row in rows)
+    assert rows[0]["sampling/staleness/max"] == 0
+    assert {row["sampling/staleness/max"] for row in rows[3:]} <= {1, 2, 3}
+    versions = [
+        [step.tokens.weight_version for step in episode.trajectories[0].steps if step.tokens is not None]
+        for episode in load_episodes(tmp_path / "run" / "episodes" / "train-000003.jsonl")
+    ]
+    assert max(second - first for first, second in versions) >= 2, "the slow episode continued with the new weights"
+    assert all(first <= second for first, second in versions)
+
+
+class GatedEngine:
+    """Starts an episode as soon as it gets its spec, and ends it when the test says so."""
+
+    def __init__(self) -> None:
+        self.started: list[str] = []
+        self.ended: asyncio.Queue[Episode] = asyncio.Queue()
+
+    async def stream(self, specs: Any) -> Any:
+        async def take() -> None:
+            async for spec in specs:
+                self.started.append(spec.episode_id)
+
+        taking = asyncio.create_task(take())
+        try:
+            while True:
+                yield await self.ended.get()
+        finally:
+            taking.cancel()
+            await asyncio.gather(taking, return_exceptions=True)
+
+
+def test_episodes_of_several_steps_share_their_capacity_in_order() -> None:
+    """At most ``parallel`` of all steps, those of earlier steps first, additional ones of a step before later steps;
+    a step that fails gives its capacity back."""
+
+    def specs(name: str) -> list[EpisodeSpec]:
+        return [EpisodeSpec(0, 0, episode_id=f"{name}{number}") for number in range(3)]
+
+    async def idle() -> None:
+        for _ in range(20):
+            await asyncio.sleep(0)
+
+    async def go() -> None:
+        queue, first, second, more = EpisodeQueue(2), GatedEngine(), GatedEngine(), GatedEngine()
+        runs = []
+        for engine, name, urgent in ((first, "a", False), (second, "b", False), (more, "c", True)):
+            runs.append(asyncio.create_task(queue.run(engine, specs(name), urgent=urgent)))  # type: ignore[arg-type]
+            await idle()
+        assert (first.started, second.started, more.started) == (["a0", "a1"], [], [])
+        first.ended.put_nowait(Episode("a1", "0"))
+        await idle()
+        assert (first.started, second.started, more.started) == (["a0", "a1", "a2"], [], [])
+        first.ended.put_nowait(Episode("a0", "0"))
+        await idle()
+        assert (second.started, more.started) == ([], ["c0"])
+        runs[2].cancel()
+        await idle()
+        assert second.started == ["b0"]
+        runs[0].cancel()
+        await idle()
+        assert second.started == ["b0", "b1"]
+        runs[1].cancel()
+        await asyncio.gather(*runs, return_exceptions=True)
+
+    asyncio.run(go())
+
+
 def test_samples_older_than_the_limit_are_dropped_and_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A server that lost its adapters and restarts its weight versions must not be trained on silently."""
 
@@ -193,10 +313,12 @@ def test_stale_episodes_of_all_rounds_of_a_step_are_dropped_and_counted() -> Non
     assert rollout_metrics(batch, AsynchronyConfig(steps_ahead=1))["sampling/stale_episodes"] == 2
 
 
+@pytest.mark.parametrize("steps_ahead", [1, 3])
 def test_tasks_being_prefetched_at_an_interruption_are_run_after_resume(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, steps_ahead: int
 ) -> None:
-    config = echo_config(tmp_path, steps=7, validation=None, asynchrony=AHEAD, checkpoint={"every": 2})
+    ahead = {"steps_ahead": steps_ahead}
+    config = echo_config(tmp_path, steps=7, validation=None, asynchrony=ahead, checkpoint={"every": 2})
     learn = Learner.update
 
     def broken(learner: Learner, step: int, *args: Any, **kwargs: Any) -> Any:
@@ -238,7 +360,8 @@ def test_without_replay_every_task_occurs_once_per_pass_across_kills(tmp_path: P
 
 IMPOSSIBLE: list[tuple[dict[str, Any], str]] = [
     ({"asynchrony": AHEAD, "deterministic": True}, "steps_ahead=1 with deterministic=True"),
-    ({"asynchrony": {"steps_ahead": 2}}, "not one of 0, 1"),
+    ({"asynchrony": {"steps_ahead": 2}, "deterministic": True}, "steps_ahead=2 with deterministic=True"),
+    ({"asynchrony": {"steps_ahead": -1}}, "steps_ahead=-1 must be 0 or more"),
     ({"sampler": {"url": "http://localhost"}}, "is not an option here; it is one only with sampler.backend=openai"),
     ({"sampler": {"backend": "vllm", "url": "x"}}, "is not an option here; it is one only with sampler.backend=openai"),
     ({"sampler": {"engine_args": {"seed": 1}}}, "is not an option here; it is one only with sampler.backend=vllm"),

@@ -24,6 +24,7 @@ from rllm_gym.runtime import BackgroundLoop
 from rllm_gym.samplers.protocol import Sampler, SamplingParams, WeightUpdate
 from trainers.algorithms import RolloutRequest
 from trainers.config import EnvConfig, RoleAssignment, SamplingConfig
+from trainers.rollouts.episode_queue import EpisodeQueue
 from trainers.samples import TokensMissing
 from trainers.train_env import TrainEnv
 
@@ -43,7 +44,7 @@ class RolloutBatch:
     Attributes:
         groups: The ids of its groups, in order, and the training task of each.
         episodes: All episodes, ordered by group.
-        stats: Statistics of the engines.
+        stats: Statistics of the engines since the batch before.
         weight_syncs: For each episode, the number of the weight sync (from 1) of the oldest weights that sampled its
             tokens; 0 for weights before the first sync.
         min_weight_sync: Episodes of earlier weight syncs are too stale to train on.
@@ -107,6 +108,7 @@ class RolloutCollector:
         assignment: Options of a workflow's roles.
         seed: Seed of the environments' dynamics and the sampled tokens.
         deterministic: Whether to sample in rounds, in the order of the episodes.
+        overlap: Whether the episodes of several steps may be in progress at the same time.
 
     Attributes:
         sampler: The current sampler.
@@ -127,6 +129,7 @@ class RolloutCollector:
         assignment: RoleAssignment | None = None,
         seed: int,
         deterministic: bool,
+        overlap: bool = False,
     ) -> None:
         self.train_env = train_env
         self.sampler = sampler
@@ -136,6 +139,7 @@ class RolloutCollector:
         self._synced: dict[int, int] = {}  # weight version to number of its weight sync
         self._running: set[asyncio.Task[Any]] = set()
         self._abandoned = False
+        self._queue = EpisodeQueue(env.parallel) if overlap else None
         self._sampling = sampling
         self._assignment = assignment
         with contextlib.ExitStack() as opened:  # each callback runs even if others fail
@@ -169,6 +173,7 @@ class RolloutCollector:
                     "but not trained on; use the torch or vLLM sampler"
                 )
             self._train, self._validation = engine(train_env.train_kwargs), engine(train_env.validation_kwargs)
+            self._counted = {engine: engine.stats.copy() for engine in (self._train, self._validation)}
             for item in (self._train, self._validation):
                 self._loop.run(item.__aenter__())
                 opened.callback(self._close_engine, item)
@@ -191,7 +196,13 @@ class RolloutCollector:
         return roles
 
     def start(
-        self, step: int, indices: Sequence[int], plans: Sequence[Sequence[RolloutRequest]], *, first: int = 0
+        self,
+        step: int,
+        indices: Sequence[int],
+        plans: Sequence[Sequence[RolloutRequest]],
+        *,
+        first: int = 0,
+        urgent: bool = False,
     ) -> Future[RolloutBatch]:
         """Start the episodes of a step: for each task those of its plan, as one group.
 
@@ -203,6 +214,7 @@ class RolloutCollector:
             indices: Training tasks.
             plans: The episodes of each task.
             first: Position of the first task in the step.
+            urgent: If steps overlap: the episodes need not wait until those of all earlier calls have started.
         """
         specs, groups = [], {}
         for position, (index, plan) in enumerate(zip(indices, plans, strict=True), first):
@@ -212,7 +224,7 @@ class RolloutCollector:
             for repeat, request in enumerate(plan):
                 seed = stream_seed("episode", self._seed, step, position, repeat) % 2**32
                 specs.append(_spec(task, seed, name, request.greedy, repeat))
-        return self._loop.start(self._run(self._train, specs, groups))
+        return self._loop.start(self._run(self._train, specs, groups, urgent=urgent))
 
     def validate(
         self, step: int, tasks: int, samples: int, *, greedy: bool, span: range | None = None
@@ -302,17 +314,23 @@ class RolloutCollector:
     async def _wait_until_idle(self) -> None:
         await asyncio.gather(*self._running, return_exceptions=True)
 
-    async def _run(self, engine: Engine, specs: list[EpisodeSpec], groups: dict[str, int]) -> RolloutBatch:
+    async def _run(
+        self, engine: Engine, specs: list[EpisodeSpec], groups: dict[str, int], *, urgent: bool = False
+    ) -> RolloutBatch:
         task = asyncio.current_task()
         assert task is not None
         self._running.add(task)
         try:
             if self._abandoned:
                 raise RolloutAbandoned("the run was asked to stop")
-            before = engine.stats.copy()
-            episodes = await engine.run(specs)
+            if self._queue is None or engine is self._validation:
+                episodes = await engine.run(specs)
+            else:
+                episodes = await self._queue.run(engine, specs, urgent=urgent)
             weight_syncs = [self._sampled_by(episode) for episode in episodes]
-            return RolloutBatch(groups, episodes, engine.stats.since(before), weight_syncs)
+            stats = engine.stats.since(self._counted[engine])
+            self._counted[engine] = engine.stats.copy()
+            return RolloutBatch(groups, episodes, stats, weight_syncs)
         except asyncio.CancelledError:
             if not self._abandoned:
                 raise

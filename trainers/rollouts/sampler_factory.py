@@ -50,11 +50,13 @@ def active_weights(policy: Policy, config: TrainConfig) -> WeightUpdate:
 
 
 def weights_for(policy: Policy, config: TrainConfig) -> list[WeightUpdate]:
-    """Return the current weights of every adapter, with a probe if the sampler needs one."""
+    """Return the current weights of every adapter, with a probe if the sampler needs one. With several steps ahead,
+    replies in progress continue with them.
+    """
     updates = []
     for adapter in policy.adapters:
         policy.activate(adapter)
-        update = active_weights(policy, config)
+        update = replace(active_weights(policy, config), in_flight=config.asynchrony.steps_ahead > 1)
         if find_backend(config.sampler.backend).needs_probe:
             update = replace(update, probe=make_probe(policy))
         updates.append(update)

@@ -66,10 +66,20 @@ _SYMPTOMS: dict[str, _Symptom] = {
         "algorithm.minibatches, or lower optimizer.lr",
     ),
     "sampler": _Symptom(
-        lambda row, first: abs(row.get("sampling/logprob_difference/mean", 0.0)) > 0.1,
+        lambda row, first: (
+            abs(row.get("sampling/logprob_difference/mean", 0.0)) > 0.1 and not row.get("sampling/staleness/max")
+        ),
         "log-probs of trainer and sampler differ by {sampling/logprob_difference/mean:.2f} nats per token before any "
         "update: the sampler has different weights, temperature or precision; check model.dtype, or set "
         "algorithm.old_logprobs=trainer",
+    ),
+    "stale": _Symptom(
+        lambda row, first: (
+            abs(row.get("sampling/logprob_difference/mean", 0.0)) > 0.1 and row.get("sampling/staleness/max", 0) > 0
+        ),
+        "the log-probs moved by {sampling/logprob_difference/mean:.2f} nats per token in the up to "
+        "{sampling/staleness/max} weight syncs since the episodes were sampled: lower optimizer.lr or "
+        "asynchrony.steps_ahead",
     ),
     "entropy": _Symptom(
         lambda row, first: (

@@ -1,12 +1,16 @@
-"""Collects the episodes of each step, on demand or one step ahead, distributed over the ranks of a run.
+"""Collects the episodes of each step, on demand or some steps ahead, distributed over the ranks of a run.
 
 With ``steps_ahead=1`` the episodes of step n + 1 are collected while the model trains on those of step n. A weight
 sync waits for them to end, so that all episodes of a step are sampled with the same weights: baselines stay
 comparable, and no token is more than one weight sync old.
+
+With more steps ahead, the episodes of steps n + 1, n + 2, … start before those of step n have ended, and weight syncs
+change the weights of those in progress. No token is more than ``steps_ahead`` weight syncs old.
 """
 
 from __future__ import annotations
 
+from collections import deque
 from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from typing import Any
@@ -27,6 +31,7 @@ class _PendingRollout:
     tasks: list[int]
     first: int = 0  # position of the first task in the step
     future: Future[RolloutBatch] | None = None
+    sampler: Any = None  # when it was started
 
 
 class RolloutPrefetcher:
@@ -59,20 +64,23 @@ class RolloutPrefetcher:
         self._assignment = assignment
         self._config = config
         self._ranks = ranks
-        self._next: _PendingRollout | None = None
+        self._steps_ahead = config.asynchrony.steps_ahead
+        self._pending: deque[_PendingRollout] = deque()
+        # The greedy episodes of a step in progress may get other weights than those of the step before.
+        self._caches_baselines = not config.opponents.role and self._steps_ahead < 2
 
     def get(self, step: int) -> RolloutBatch:
-        """Return the episodes of a step, and start those of the next step if the run collects ahead.
+        """Return the episodes of a step, and start those of later steps if the run collects ahead.
 
         Raises:
             RolloutAbandoned: This rank or another one was asked to stop.
             SamplerError: The sampler died, and so did its replacements.
         """
-        pending, self._next = self._next or self._next_tasks(step), None
-        batch = self._collect(pending)
-        if self._config.asynchrony.steps_ahead and step + 1 < self._config.steps:
-            self._next = self._next_tasks(step + 1)
-            self._start(self._next)
+        if self._steps_ahead > 1:
+            self._start_steps(step, step + self._steps_ahead)
+        batch = self._collect(self._pending.popleft() if self._pending else self._next_tasks(step))
+        if self._steps_ahead == 1:
+            self._start_steps(step + 1, step + 1)
         return batch
 
     def get_more(self, step: int, groups: int, *, first: int) -> RolloutBatch:
@@ -83,41 +91,55 @@ class RolloutPrefetcher:
             groups: Number of tasks.
             first: Number of tasks the step had before.
         """
-        return self._collect(_PendingRollout(step, self._curriculum.next_fresh_tasks(groups), first))
+        pending = _PendingRollout(step, self._curriculum.next_fresh_tasks(groups), first)
+        self._start(pending, urgent=True)
+        return self._collect(pending)
 
     def samples(self, batch: RolloutBatch) -> list[Sample]:
         """Convert the episodes that are not too stale to samples, and add the cached greedy ones that :meth:`get` did
         not collect again."""
         adapter_of = self._assignment.weights if self._collector.train_env.workflow is not None else None
         samples = samples_of(batch.fresh, self._config.algorithm.format_penalty, adapter_of)
-        if self._config.opponents.role:
+        if not self._caches_baselines:
             return samples
         version = self._publisher.version_of(min(batch.weight_syncs, default=0))
         return self._algorithm.with_cached_baselines(samples, batch.groups, version)
 
     def wait(self) -> None:
-        """Wait until no episodes are in progress. Errors are raised when the episodes are taken."""
-        if self._next is not None and self._next.future is not None:
-            self._finish(self._next)
+        """Wait until no episodes are in progress whose weights must not change. Errors are raised when the episodes are
+        taken.
+        """
+        for pending in self._pending:
+            if self._steps_ahead == 1 and pending.future is not None:
+                self._finish(pending)
 
     def state_dict(self) -> dict[str, Any]:
-        return {} if self._next is None else {"step": self._next.step, "tasks": self._next.tasks}
+        return {"pending": [(pending.step, pending.tasks) for pending in self._pending]}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        if state:
-            self._next = _PendingRollout(state["step"], list(state["tasks"]))
+        self._pending.extend(_PendingRollout(step, list(tasks)) for step, tasks in state["pending"])
+
+    def _start_steps(self, first: int, last: int) -> None:
+        """Start the episodes of the steps ``first`` to ``last`` that were not started yet."""
+        first = self._pending[-1].step + 1 if self._pending else first
+        self._pending.extend(self._next_tasks(step) for step in range(first, min(last + 1, self._config.steps)))
+        for pending in self._pending:
+            if pending.future is None:
+                self._start(pending)
 
     def _next_tasks(self, step: int) -> _PendingRollout:
         return _PendingRollout(step, self._curriculum.next_tasks(step, self._config.algorithm.groups_per_step))
 
-    def _start(self, pending: _PendingRollout) -> Future[RolloutBatch]:
+    def _start(self, pending: _PendingRollout, *, urgent: bool = False) -> Future[RolloutBatch]:
         span = self._ranks.local_range(len(pending.tasks))
         mine = pending.tasks[span.start : span.stop]
-        if self._config.opponents.role:  # another group of a task may have another opponent: nothing is cached
-            plans = [self._algorithm.rollout_plan() for _ in mine]
-        else:
+        if self._caches_baselines:
             plans = self._algorithm.rollout_plans(mine, self._publisher.version)
-        pending.future = self._collector.start(pending.step, mine, plans, first=pending.first + span.start)
+        else:
+            plans = [self._algorithm.rollout_plan() for _ in mine]
+        pending.sampler = self._collector.sampler
+        first = pending.first + span.start
+        pending.future = self._collector.start(pending.step, mine, plans, first=first, urgent=urgent)
         return pending.future
 
     def _collect(self, pending: _PendingRollout) -> RolloutBatch:
@@ -127,9 +149,9 @@ class RolloutPrefetcher:
         if len(complete) < len(parts):
             raise RolloutAbandoned("the run was asked to stop")
         batch = concatenate(complete, at_once=True)
-        if not self._config.asynchrony.steps_ahead:
+        if not self._steps_ahead:
             return batch
-        return replace(batch, min_weight_sync=self._collector.weight_syncs - self._config.asynchrony.steps_ahead)
+        return replace(batch, min_weight_sync=self._collector.weight_syncs - self._steps_ahead)
 
     def _finish(self, pending: _PendingRollout) -> RolloutBatch | None:
         """Wait for this rank's part; restart it if the sampler died. ``None`` if the rollout was abandoned."""
@@ -141,7 +163,17 @@ class RolloutPrefetcher:
                 return None
             except SamplerError as error:
                 pending.future = None
-                self._publisher.replace_sampler(error)
+                if pending.sampler is self._collector.sampler:  # another step may have replaced it already
+                    self._publisher.replace_sampler(error)
+                    self._restart_later()
             except BaseException:
                 future.cancel()  # Ctrl-C while waiting
                 raise
+
+    def _restart_later(self) -> None:
+        """Cancel the episodes of later steps, which are started again: the new sampler counts its weight versions from
+        the beginning."""
+        for pending in self._pending:
+            if pending.future is not None:
+                pending.future.cancel()
+                pending.future = None

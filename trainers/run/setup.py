@@ -131,6 +131,7 @@ def open_run(
             assignment=assignment,
             seed=config.seed,
             deterministic=config.deterministic,
+            overlap=config.asynchrony.steps_ahead > 1,
         )
         opened.callback(collector.close)
         replacement = new_sampler if sampler is None else None

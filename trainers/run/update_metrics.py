@@ -68,10 +68,13 @@ def entropy_metrics(bonuses: Mapping[str, EntropyBonus], step: int) -> dict[str,
 
 
 def rollout_metrics(batch: RolloutBatch, asynchrony: AsynchronyConfig) -> dict[str, float]:
-    """Return the metrics of faults and speed during sampling and, if rollouts run ahead, the stale episodes."""
+    """Return the metrics of faults and speed during sampling and, if rollouts run ahead, how old their weights are."""
     engine = batch.stats
-    row = {"env/faults": sum(engine.faults.values()), "env/retries": engine.retries}
+    row: dict[str, float] = {"env/faults": sum(engine.faults.values()), "env/retries": engine.retries}
     row |= {f"env/faults/{kind}": count for kind, count in sorted(engine.faults.items())}
     if asynchrony.steps_ahead:
+        newest = batch.min_weight_sync + asynchrony.steps_ahead
+        ages = [newest - weight_sync for weight_sync in batch.weight_syncs]
         row["sampling/stale_episodes"] = len(batch.episodes) - len(batch.fresh)
+        row |= {"sampling/staleness/mean": sum(ages) / len(ages), "sampling/staleness/max": max(ages)} if ages else {}
     return row | {"throughput/rollout_tokens_per_second": engine.tokens_per_second}

@@ -1,6 +1,6 @@
 """Keeps the sampler serving the current weights: syncs those that changed, and replaces a sampler that died.
 
-The caller ensures that no episodes are in progress during a weight sync.
+The caller ensures that no episodes are in progress during a weight sync, unless it may change their weights.
 """
 
 from __future__ import annotations
@@ -101,7 +101,9 @@ class WeightPublisher:
         self._replaced = 0
 
     def version_of(self, weight_sync: int) -> int:
-        """Return the version of the policy's weights of one of the last two weight syncs; otherwise the current one."""
+        """Return the version of the policy's weights of a weight sync whose tokens may be trained on; otherwise the
+        current one.
+        """
         return self._version_by_sync.get(weight_sync, self.version)
 
     def _sync(self) -> None:
@@ -118,8 +120,8 @@ class WeightPublisher:
             self._collector.set_opponents(self._opponents.names)
         self._collector.sync_weights(weights_for(self._policy, self._config))
         self.version = self._learners.version
-        # Keep two versions: that of the episodes being trained on, and that of the next episodes, sampled meanwhile.
-        before = dict(list(self._version_by_sync.items())[-1:])
+        # Keep those of the episodes being trained on, and of the next episodes, sampled meanwhile.
+        before = dict(list(self._version_by_sync.items())[-max(1, self._config.asynchrony.steps_ahead) :])
         self._version_by_sync = {**before, self._collector.weight_syncs: self.version}
 
     def _serve(self, update: WeightUpdate) -> None:
