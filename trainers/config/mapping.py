@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, TypeVar, Union, cast, get_args, get_origin, get_type_hints
 
-from trainers.config.other_names import NO_OPTION, OTHER_NAMES
+from trainers.config.other_names import instead_of, options_named
 from trainers.option_checks import ConfigError, raise_if_any
 
 Config = TypeVar("Config")
@@ -97,7 +97,7 @@ def known_keys(config_type: type) -> list[str]:
 
 def same_meaning(key: str, config_type: type) -> list[str]:
     """Return the options that other trainers call ``key``."""
-    return [option for option in OTHER_NAMES.get(key.rpartition(".")[2], ()) if has_option(config_type, option)]
+    return [option for option in options_named(key.rpartition(".")[2]) if has_option(config_type, option)]
 
 
 def has_option(config_type: type, option: str) -> bool:
@@ -126,7 +126,7 @@ class _Reader:
             try:
                 if key not in hints:
                     known_elsewhere = (
-                        path.rpartition(".")[2] in NO_OPTION
+                        instead_of(path.rpartition(".")[2])
                         or same_meaning(path, self._config_type)
                         or (variants is not None and variants.owners(str(key)))
                     )
@@ -233,8 +233,8 @@ class _Reader:
         path = f"{prefix}{key}"
         problem = f"{path}{'' if value is NO_VALUE else f'={_shown(value)}'} is not an option"
         leaf = path.rpartition(".")[2]
-        if leaf in NO_OPTION and not same_meaning(path, self._config_type):
-            return f"{problem}: {NO_OPTION[leaf]}"
+        if instead_of(leaf) and not same_meaning(path, self._config_type):
+            return f"{problem}: {instead_of(leaf)}"
         if owners := variants.owners(key) if variants else []:
             return f"{problem} here; it is one only with {' or '.join(owners)}"
         keys = [f"{prefix}{known}" for known in known_keys(kind)]

@@ -1,161 +1,32 @@
-"""Option names of TRL, transformers, PEFT, verl, OpenRLHF and of ``rllm-gym eval``, with the options here that have the
-same meaning.
+"""Option names of other trainers, with the options here that have the same meaning, or what to write instead.
 
-They are not accepted; the error message for an unknown option names the option to use.
+They are not accepted; the error message for an unknown option uses them. The names are in ``other_names.yaml``.
 """
 
 from __future__ import annotations
 
-_SAME_MEANING = {
-    "adv_estimator": "algorithm.name",
-    "agent_kwarg": "env.agent_kwargs",
-    "beta": "algorithm.kl",
-    "bypass_mode": "algorithm.old_logprobs",
-    "bf16": "model.dtype",
-    "clip_ratio": "algorithm.clip_low algorithm.clip_high",
-    "clip_ratio_c": "algorithm.dual_clip",
-    "clip_ratio_high": "algorithm.clip_high",
-    "clip_ratio_low": "algorithm.clip_low",
-    "cliprange": "algorithm.clip_low algorithm.clip_high",
-    "dataset": "demonstrations.file preferences.file",
-    "dataset_name": "demonstrations.file preferences.file",
-    "delta": "algorithm.dual_clip",
-    "entropy_coef": "entropy.bonus",
-    "entropy_coeff": "entropy.bonus",
-    "epsilon": "algorithm.clip_low algorithm.clip_high",
-    "epsilon_high": "algorithm.clip_high",
-    "eval_strategy": "validation.every",
-    "eval_steps": "validation.every",
-    "filter_groups": "algorithm.dynamic_sampling",
-    "fp16": "model.dtype",
-    "generation_batch_size": "algorithm.groups_per_step",
-    "grad_clip": "optimizer.max_grad_norm",
-    "gradient_accumulation_steps": "algorithm.groups_per_step demonstrations_per_step pairs_per_step",
-    "base_url": "sampler.url",
-    "init_kl_coef": "algorithm.kl",
-    "kwarg": "env.kwargs",
-    "kl_coef": "algorithm.kl algorithm.kl_reward",
-    "kl_loss_coef": "algorithm.kl",
-    "lam": "algorithm.gae_lambda",
-    "learning_rate": "optimizer.lr",
-    "load_in_4bit": "model.tuning",
-    "load_in_8bit": "model.tuning",
-    "logging_dir": "output",
-    "lora_alpha": "model.lora.alpha",
-    "lora_r": "model.lora.rank",
-    "lora_rank": "model.lora.rank",
-    "lora_target_modules": "model.lora.targets",
-    "loraplus_lr_ratio": "model.lora.plus_ratio",
-    "loss_agg_mode": "algorithm.aggregation",
-    "loss_type": "algorithm.loss loss",
-    "lr": "optimizer.lr",
-    "lr_scheduler_type": "optimizer.schedule",
-    "mask_truncated_completions": "algorithm.overlong",
-    "max_completion_length": "sampling.max_tokens",
-    "max_length": "length.max_length sampling.context_length",
-    "max_model_len": "sampling.context_length",
-    "max_new_tokens": "sampling.max_tokens",
-    "max_prompt_length": "sampling.context_length",
-    "max_response_length": "sampling.max_response_tokens",
-    "max_seq_length": "length.max_length sampling.context_length",
-    "max_steps": "steps",
-    "metric_for_best_model": "validation.best",
-    "model_name_or_path": "model.path",
-    "norm_adv_by_std_in_grpo": "algorithm.normalize_std",
-    "num_generations": "algorithm.group_size",
-    "num_iterations": "algorithm.epochs",
-    "num_mini_batches": "algorithm.minibatches",
-    "num_ppo_epochs": "algorithm.epochs",
-    "num_train_epochs": "epochs steps",
-    "n": "algorithm.group_size",
-    "n_samples_per_prompt": "algorithm.group_size",
-    "optim": "optimizer.name",
-    "output_dir": "output",
-    "per_device_train_batch_size": "algorithm.groups_per_step demonstrations_per_step pairs_per_step",
-    "ppo_epochs": "algorithm.epochs",
-    "ppo_max_token_len_per_gpu": "optimizer.tokens_per_microbatch",
-    "ppo_micro_batch_size_per_gpu": "optimizer.tokens_per_microbatch",
-    "ppo_mini_batch_size": "algorithm.minibatches",
-    "r": "model.lora.rank",
-    "report_to": "loggers",
-    "resume_from_checkpoint": "resume",
-    "role": "roles",
-    "rollout_is": "algorithm.old_logprobs",
-    "rollout_is_threshold": "algorithm.importance_cap",
-    "run_name": "output",
-    "save_freq": "checkpoint.every",
-    "save_steps": "checkpoint.every",
-    "save_strategy": "checkpoint.every",
-    "save_total_limit": "checkpoint.keep",
-    "scale_rewards": "algorithm.normalize_std",
-    "steps_per_generation": "algorithm.minibatches",
-    "system_prompt": "env.agent_kwargs",
-    "target_modules": "model.lora.targets",
-    "tensor_parallel_size": "sampler.engine_args",
-    "temperature": "sampling.temperature",
-    "test_freq": "validation.every",
-    "tis_imp_ratio_cap": "algorithm.importance_cap",
-    "torch_dtype": "model.dtype",
-    "total_epochs": "epochs steps",
-    "total_training_steps": "steps",
-    "train_dataset": "demonstrations.file preferences.file",
-    "train_files": "demonstrations.file preferences.file",
-    "train_batch_size": "algorithm.groups_per_step demonstrations_per_step pairs_per_step",
-    "url": "sampler.url",
-    "use_decoupled_loss": "algorithm.old_logprobs",
-    "use_peft": "model.tuning",
-    "use_vllm": "sampler.backend",
-    "vf_coef": "algorithm.value_weight",
-    "vllm_gpu_memory_utilization": "sampler.engine_args",
-    "vllm_max_model_length": "sampling.context_length",
-    "vllm_mode": "sampler.backend",
-    "vllm_server_base_url": "sampler.url",
-    "vllm_tensor_parallel_size": "sampler.engine_args",
-    "vllm_importance_sampling_cap": "algorithm.importance_cap",
-    "vllm_importance_sampling_correction": "algorithm.old_logprobs",
-    "warmup_ratio": "optimizer.warmup_steps",
-    "workflow": "env.agent",
-    "workflow_args": "env.agent_kwargs",
-    "workflow_class": "env.agent",
-}
-OTHER_NAMES = {name: tuple(options.split()) for name, options in _SAME_MEANING.items()}
-"""Maps an option name of another trainer to the options here, the best match of each configuration type first."""
+import functools
+from pathlib import Path
 
-_OWN_DATA = "your own data set is --dataset FILE (or hf:REPO) with --reward my_module:function"
-_WHOLE = "training samples from the whole distribution, whose log-probs the loss uses"
-_LOG = "every step is logged"
-_COMPLETIONS = "completions.jsonl in the output folder has the first completions of every step"
-_DEVICES = "`torchrun` runs one process per device of a machine; model.tuning=qlora saves memory"
-NO_OPTION = {
-    "adam_beta1": "the betas of AdamW are always 0.9 and 0.95",
-    "adam_beta2": "the betas of AdamW are always 0.9 and 0.95",
-    "attn_implementation": "the implementation of attention is chosen by the device",
-    "custom_reward_function": _OWN_DATA,
-    "dataloader_num_workers": "there is no data loader; env.parallel is the number of concurrent episodes",
-    "dataset": _OWN_DATA,
-    "dataset_name": _OWN_DATA,
-    "deepspeed": _DEVICES,
-    "experiment_name": "trackers are configured by their environment variables; output names the run",
-    "fsdp": _DEVICES,
-    "hub_model_id": "write --push-to-hub USER/NAME on the command line",
-    "log_completions": _COMPLETIONS,
-    "logging_steps": _LOG,
-    "lora_dropout": "adapters have no dropout: the sampler could not reproduce the log-probs",
-    "min_p": _WHOLE,
-    "num_completions_to_print": _COMPLETIONS,
-    "project_name": "trackers are configured by their environment variables, such as WANDB_PROJECT",
-    "push_to_hub": "write --push-to-hub USER/NAME on the command line",
-    "remove_unused_columns": "every column is passed to the reward functions that take it",
-    "repetition_penalty": _WHOLE,
-    "reward": _OWN_DATA,
-    "reward_funcs": _OWN_DATA,
-    "reward_weights": "write --reward-weights after --reward on the command line",
-    "top_k": _WHOLE,
-    "top_p": _WHOLE,
-    "train_dataset": _OWN_DATA,
-    "train_files": _OWN_DATA,
-    "use_liger_kernel": "the log-probs of long vocabularies are always computed in chunks",
-    "val_files": "write --validation-dataset FILE on the command line, with --dataset",
-}
-"""Why there is no option of a name of other trainers or of ``rllm-gym eval``, and what to write instead. Options of
-the same meaning take precedence."""
+import yaml
+
+
+@functools.cache
+def _names() -> dict[str, dict[str, str]]:
+    names: dict[str, dict[str, str]] = yaml.safe_load(Path(__file__).with_suffix(".yaml").read_text(encoding="utf-8"))
+    return names
+
+
+def options_named(name: str) -> list[str]:
+    """Return the options with the meaning of another trainer's, the best match of each configuration type first."""
+    return _names()["same_meaning"].get(name, "").split()
+
+
+def instead_of(name: str) -> str:
+    """Return what to write instead of a name for which there is no option; empty if it is unknown."""
+    return _names()["no_option"].get(name, "")
+
+
+def known_names() -> set[str]:
+    """Return all names of other trainers that have options of the same meaning."""
+    return set(_names()["same_meaning"])
