@@ -26,7 +26,7 @@ from rllm_gym.commands.errors import CommandError
 from rllm_gym.commands.eval_files import episodes_to_resume, manifest_of, settings_of_run
 from rllm_gym.commands.terminal import visible
 from rllm_gym.commands.workflow import add_agent_arguments, make_agent, roles_of, sync_adapters
-from rllm_gym.core import Episode, stream_seed
+from rllm_gym.core import Episode, TextEnv, stream_seed
 from rllm_gym.engine import (
     AgentExecutionEngine,
     AgentWorkflowEngine,
@@ -47,16 +47,15 @@ _EXIT_TERMINATED = 143
 _SCRIPTED = "scripted:"
 # For smaller models a second thread costs more than it gains, and ten times more on a busy machine.
 _SMALL_MODEL = 50_000_000
-# Options of rllm-gym train, and names without their section.
+# Options of rllm-gym train that are accepted as well, as are --env.kwargs.NAME and --env.agent-kwargs.NAME.
+_TRAIN_NAMES = {f"--env.{name}": f"--{name}" for name in ("agent", "max-turns", "workers", "parallel")}
+# Other options of rllm-gym train, and names without their section.
 _OTHER_NAMES = {
     **{f"--{name}": f"--sampling.{name}" for name in ("temperature", "top-p", "top-k", "max-tokens", "context-length")},
     **{f"--{name}": f"--model.{name}" for name in ("device", "dtype")},
-    **{f"--env.{name}": f"--{name}" for name in ("agent", "max-turns", "workers", "parallel")},
     "--agent-kwargs": "--agent-kwarg",
     "--base-url": "--url",
-    "--env.agent-kwargs": "--agent-kwarg",
     "--env.id": "ENV, without an option",
-    "--env.kwargs": "--kwarg",
     "--max-new-tokens": "--sampling.max-tokens",
     "--model": "--model.path",
     "--n": "--samples",
@@ -69,6 +68,7 @@ _OTHER_NAMES = {
 _EXAMPLES = """examples:
   rllm-gym eval rllm/Math-v0 --model.path Qwen/Qwen3-0.6B --samples 4
   rllm-gym eval --run runs/my-run --tasks 256 --output runs/my-run/test.jsonl   # as it was validated in training
+  rllm-gym eval rllm/FrozenLake-v0 --env.kwargs.size 8 --env.max-turns 20 --model.path ./model   # as in rllm-gym train
   rllm-gym eval --run runs/my-run --tasks 256 --output runs/my-run/test.jsonl --resume   # after SIGTERM or Ctrl-C
   rllm-gym eval rllm/Math-v0 -k tasks=gsm8k_test.jsonl --model.path ./model --sampling.temperature 0
   rllm-gym eval rllm/FrozenLake-v0 --model.path scripted:replies.txt
@@ -85,17 +85,18 @@ def main(argv: list[str]) -> int:
             f"--samples {options.samples} requires --sampling.temperature > 0: at temperature 0 all episodes of a task "
             "are equal"
         )
-    try:
-        params = SamplingParams(
-            temperature=options.temperature, top_p=options.top_p, top_k=options.top_k, max_tokens=options.max_tokens
-        )
-    except ValueError as error:
-        raise CommandError(str(error)) from error
     check_endpoint_arguments(options)
     if module := options.env.rpartition(":")[0]:
         import_module(module)
     agent = make_agent(options)
-    kwargs, tasks = _environment(options, workflow=isinstance(agent(), Workflow))
+    kwargs, tasks, reply_tokens = _environment(options, workflow=isinstance(agent(), Workflow))
+    max_tokens = reply_tokens if options.max_tokens is None else options.max_tokens
+    try:
+        params = SamplingParams(
+            temperature=options.temperature, top_p=options.top_p, top_k=options.top_k, max_tokens=max_tokens
+        )
+    except ValueError as error:
+        raise CommandError(str(error)) from error
     if options.output is not None:
         if options.output.is_dir():
             raise CommandError(f"--output {options.output} is a directory; expected a file, e.g. episodes.jsonl")
@@ -167,7 +168,7 @@ def _parser() -> argparse.ArgumentParser:
         ("temperature", float, 1.0, "sampling temperature, 0 for greedy (default: 1)"),
         ("top-p", float, 1.0, "nucleus sampling threshold (default: 1)"),
         ("top-k", int, 0, "number of most likely tokens to keep, 0 for all (default: 0)"),
-        ("max-tokens", int, 256, "maximum tokens per reply (default: 256)"),
+        ("max-tokens", int, None, "maximum tokens per reply (default: what the environment asks for, 512 or more)"),
         ("max-response-tokens", _positive, None, "maximum sampled tokens per episode (default: no limit)"),
         ("context-length", _positive, None, "maximum tokens per conversation (default: the model's)"),
     ):  # the names of the options of rllm-gym train
@@ -206,8 +207,10 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _environment(options: argparse.Namespace, *, workflow: bool) -> tuple[dict[str, Any], int | None]:
-    """Return the environment's arguments, and its number of tasks (``None`` if it has no task set)."""
+def _environment(options: argparse.Namespace, *, workflow: bool) -> tuple[dict[str, Any], int | None, int]:
+    """Return the environment's arguments, its number of tasks (``None`` if it has no task set), and the maximum length
+    of a reply that it asks for.
+    """
     kwargs = {**options.run_kwargs, **parse_kwargs(options.kwarg)}
     split = kwargs.get("split", options.split or "test")
     if options.split not in (None, split):
@@ -224,7 +227,8 @@ def _environment(options: argparse.Namespace, *, workflow: bool) -> tuple[dict[s
         if options.split is not None and "split" not in kwargs:
             raise CommandError(f"--split {options.split}: {options.env} has no splits (no parameter `split`)")
         tasks = getattr(env.unwrapped, "tasks", None)
-        return kwargs, None if tasks is None else len(tasks)
+        reply_tokens = getattr(env.unwrapped, "reply_tokens", TextEnv.reply_tokens)
+        return kwargs, None if tasks is None else len(tasks), reply_tokens
     finally:
         env.close()
 
@@ -490,16 +494,13 @@ def _parse(argv: list[str]) -> argparse.Namespace:
     Raises:
         CommandError: Options are unknown, which are all reported, one is missing, or a value is invalid.
     """
-    parser = _parser()
+    parser, argv = _parser(), _own_words(argv)
     known = set(re.findall(r"--[\w.-]+", parser.format_help()))
     problems = []
     for word in argv:
         name, equals, value = word.partition("=")
         name = name.replace("_", "-")
-        if name.startswith(("--env.kwargs.", "--env.agent-kwargs.")):
-            section, _, argument = name[len("--env.") :].partition(".")
-            problems.append(f"{name} is not an option; use --{section[:-1]} {argument.replace('-', '_')}=VALUE")
-        elif name in _OTHER_NAMES or (name.startswith("--") and not any(option.startswith(name) for option in known)):
+        if name in _OTHER_NAMES or (name.startswith("--") and not any(option.startswith(name) for option in known)):
             near = [_OTHER_NAMES[name]] if name in _OTHER_NAMES else difflib.get_close_matches(name, known, n=1)
             hint = f"did you mean {near[0]}?" if near else f"see `{parser.prog} --help`"
             problems.append(f"{name}{equals}{value} is not an option; {hint}")
@@ -522,6 +523,23 @@ def _parse(argv: list[str]) -> argparse.Namespace:
     if options.resume and options.output is None:
         parser.error("--resume needs --output, the file to continue")
     return options
+
+
+def _own_words(argv: list[str]) -> list[str]:
+    """Return the arguments with this command's options in place of those of rllm-gym train."""
+    own: list[str] = []
+    rest = list(argv)
+    while rest:
+        word = rest.pop(0)
+        name, equals, value = word.partition("=")
+        section, _, argument = name.removeprefix("--env.").replace("-", "_").partition(".")
+        if name.startswith("--env.") and section in ("kwargs", "agent_kwargs") and argument:
+            if not equals:  # a switch without a value is true
+                value = rest.pop(0) if rest and not rest[0].startswith("--") else "true"
+            own += [f"--{section[:-1].replace('_', '-')}", f"{argument}={value}"]
+        else:
+            own.append(_TRAIN_NAMES.get(name.replace("_", "-"), name) + equals + value)
+    return own
 
 
 def _positive(text: str) -> int:

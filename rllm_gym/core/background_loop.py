@@ -35,7 +35,18 @@ class BackgroundLoop:
         return asyncio.run_coroutine_threadsafe(coroutine, self._loop)
 
     def run(self, coroutine: Coroutine[Any, Any, Result]) -> Result:
-        """Run a coroutine and return its result. An exception that ends the waiting (Ctrl-C) cancels the coroutine."""
+        """Run a coroutine and return its result. An exception that ends the waiting (Ctrl-C) cancels the coroutine.
+
+        Raises:
+            RuntimeError: The caller runs in the loop's thread, and would wait for itself.
+        """
+        if self.is_current:
+            name = getattr(coroutine, "__qualname__", repr(coroutine))
+            coroutine.close()
+            raise RuntimeError(
+                f"{name} would wait forever: this code runs in the event loop of the thread {self._thread.name!r}; "
+                "await the coroutine instead (async_reset, async_step and async_close of an AsyncTextEnv)"
+            )
         future = self.start(coroutine)
         try:
             return future.result()

@@ -25,11 +25,10 @@ from rllm_gym.engine.sampler_client import SamplerClient
 from rllm_gym.engine.sampling_barrier import SamplingBarrier
 from rllm_gym.engine.spec import Budget, EpisodeSpec, Specs, as_spec
 from rllm_gym.engine.stats import EngineStats
+from rllm_gym.runtime.fault_log import count_fault, log_repeated
 from rllm_gym.samplers.protocol import Sampler, SamplerError, SamplingParams
 
 _log = logging.getLogger(__name__)
-
-_MAX_LOGGED_FAULTS = 20  # faults per kind that are logged as warnings
 
 Result = tuple[int, Episode, BaseAgent | None]
 """Position of the spec, its episode, and the agent of the last attempt."""
@@ -397,12 +396,7 @@ class EngineRun:
         return stop_reason, str(error)
 
     def _count_fault(self, kind: str, spec: EpisodeSpec, error: Exception) -> None:
-        faults = self._engine.stats.faults
-        faults[kind] += 1
-        # Limit the number of warnings when an environment fails very often.
-        level = logging.WARNING if faults[kind] <= _MAX_LOGGED_FAULTS else logging.DEBUG
-        more = "; further faults of this kind are counted, but not logged" if faults[kind] == _MAX_LOGGED_FAULTS else ""
-        _log.log(level, "episode %s: fault (%s): %s%s", spec.episode_id, kind, error, more)
+        count_fault(_log, self._engine.stats.faults, kind, f"episode {spec.episode_id}: fault ({kind}): {error}")
 
     async def _run_attempt(self, attempt: Attempt, sampler_client: SamplerClient) -> None:
         try:
@@ -423,12 +417,10 @@ class EngineRun:
             stats.rewards += episode.reward
         else:
             stats.dropped += 1
-            level = logging.WARNING if stats.dropped <= _MAX_LOGGED_FAULTS else logging.DEBUG
-            more = "; further dropped episodes are not logged" if stats.dropped == _MAX_LOGGED_FAULTS else ""
             reason = ": ".join(filter(None, [episode.stop_reason.value or "not ended", episode.fault]))
-            text = "episode %s: dropped after %d attempt%s: %s%s"
-            plural = "s" * (episode.attempts != 1)
-            _log.log(level, text, episode.episode_id, episode.attempts, plural, reason, more)
+            attempts = f"{episode.attempts} attempt{'s' * (episode.attempts != 1)}"
+            text = f"episode {episode.episode_id}: dropped after {attempts}: {reason}"
+            log_repeated(_log, stats.dropped, text, "dropped episodes")
 
 
 async def _enumerate_specs(specs: Specs) -> AsyncGenerator[tuple[int, Any], None]:

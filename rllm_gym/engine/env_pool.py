@@ -15,6 +15,7 @@ from rllm_gym.engine.spec import Deadlines
 from rllm_gym.engine.stats import EngineStats
 from rllm_gym.engine.task_env_host import TaskEnvHost
 from rllm_gym.runtime import Kind, WorkerError, WorkerPool
+from rllm_gym.runtime.env_building import may_share_threads
 from rllm_gym.runtime.env_worker import worker_faults
 
 
@@ -63,11 +64,9 @@ class EnvPool:
         host: Callable[..., Any] = TaskEnvHost,
     ) -> EpisodeEnvWorker:
         """Create the handle of a worker for one environment."""
-        ours = env_id.startswith("rllm/")
-        reuse = ours if self._reuse is None else self._reuse
-        # Environments of others may hold objects that are bound to a thread: sqlite3, Playwright.
+        reuse = env_id.startswith("rllm/") if self._reuse is None else self._reuse
         return EpisodeEnvWorker(
-            self._workers(own_threads=self._kind == "thread" and not ours),
+            self._workers(own_threads=self._kind == "thread" and not may_share_threads(env_id)),
             source,
             kwargs,
             self._deadlines,

@@ -32,6 +32,13 @@ class EnvBuildSpec:
     max_episode_steps: int | None = None
 
 
+def may_share_threads(env_id: str) -> bool:
+    """Return whether several environments of an id may run in one thread. Those of others may hold objects that are
+    bound to a thread: sqlite3, Playwright.
+    """
+    return env_id.startswith("rllm/")
+
+
 def resolve(env: Env) -> EnvSpec | Callable[..., Any]:
     """Return the registered spec of an id (``"module:id"`` imports the module first), or the argument itself.
 

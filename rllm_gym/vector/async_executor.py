@@ -158,10 +158,10 @@ class AsyncExecutor:
         worker = self._workers[command.index]
         if command.op == "step":
             stepped = await (worker.step(command.action) if call is None else worker.finish("step", call))
-            following = command.reset_after(stepped)
-            if following is None:
-                return EnvResult(command.index, stepped)
-            command, call = following, None
+            outcome = command.after(stepped)
+            if isinstance(outcome, EnvResult):
+                return outcome
+            command, call = outcome, None
         if command.op == "reset":
             return await self._reset(command, call)
         await worker.make(command.env_name)

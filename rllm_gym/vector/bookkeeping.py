@@ -12,11 +12,11 @@ from gymnasium.vector import AutoresetMode
 
 from rllm_gym.core import EnvironmentFault, StopReason
 from rllm_gym.runtime.env_host import StepResult
+from rllm_gym.runtime.fault_log import count_fault
 from rllm_gym.vector.env_commands import EnvCommand, EnvResult, fresh_seed
 
 _log = logging.getLogger(__name__)
 
-_MAX_LOGGED_FAULTS = 20  # faults per kind that are logged as warnings
 _FAULT = StopReason.FAULT.value
 
 
@@ -46,7 +46,8 @@ class EnvState:
     Attributes:
         observation: The last one.
         info: The last one.
-        env_name: Name of the active environment, if the slot has several; ``retry`` is the one after it.
+        env_name: Name of the active environment, if the slot has several; ``next_env_name`` is that of the
+            autoreset in progress.
         episode: Number of episodes since the last seed.
         started: Whether an episode has begun.
         done: Whether it ended; a reset comes next.
@@ -60,7 +61,7 @@ class EnvState:
     observation: Any = None
     info: dict[str, Any] = field(default_factory=dict)
     env_name: str = ""
-    retry: str = ""
+    next_env_name: str = ""
     episode: int = 0
     started: bool = False
     done: bool = False
@@ -138,14 +139,14 @@ class Bookkeeping:
             if state.fault is not None:
                 return self._reset_after(index, state.fault)
             state.busy = "step"
-            env_name = state.retry = self._schedule.next_env(index, state)
+            env_name = state.next_env_name = self._schedule.next_env(index, state)
             return EnvCommand(
                 index,
                 "step",
                 state.env_name,
                 root=state.root(),
                 action=action,
-                retry=(env_name, state.seed_for(env_name)),
+                autoreset=(env_name, state.seed_for(env_name)),
             )
         if state.done and self._next_step:
             return self.reset_command(index, None, None)
@@ -159,7 +160,7 @@ class Bookkeeping:
         state = self.states[index]
         final = (state.observation, 0.0, False, True, self._fault_info(state, fault))
         command = self.reset_command(index, None, None)
-        state.busy, state.retry = "step", command.env_name
+        state.busy, state.next_env_name = "step", command.env_name
         command.final = final
         return command
 
@@ -226,7 +227,7 @@ class Bookkeeping:
             return observation, reward, terminated, truncated, info
         ended = {"final_obs": observation, "final_info": info}
         if result.reset is not None:
-            self._begin(state, result.reset, state.retry)
+            self._begin(state, result.reset, state.next_env_name)
             return state.observation, reward, terminated, truncated, ended | state.info
         assert result.fault is not None
         state.fault = result.fault
@@ -243,16 +244,7 @@ class Bookkeeping:
         state.done, state.fault = False, None
 
     def _count(self, index: int, fault: EnvironmentFault) -> None:
-        faults = self.stats.faults
-        faults[fault.kind] += 1
-        # Further faults of a frequent kind are only counted.
-        level = logging.WARNING if faults[fault.kind] <= _MAX_LOGGED_FAULTS else logging.DEBUG
-        more = (
-            "; further faults of this kind are counted, but not logged"
-            if faults[fault.kind] == _MAX_LOGGED_FAULTS
-            else ""
-        )
-        _log.log(level, "environment %d: fault (%s): %s%s", index, fault.kind, fault, more)
+        count_fault(_log, self.stats.faults, fault.kind, f"environment {index}: fault ({fault.kind}): {fault}")
 
     def _fault_info(self, state: EnvState, fault: EnvironmentFault) -> dict[str, Any]:
         """Return the keys that every text environment has, with their usual types, and the fault."""

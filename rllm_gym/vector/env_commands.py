@@ -33,15 +33,14 @@ class EnvCommand:
 
     Attributes:
         index: Which slot.
-        op: ``"make"``, ``"reset"``, ``"step"``, ``"call"`` (a method, or the value of an attribute), ``"set"`` or
-            ``"close"``.
+        op: ``"make"``, ``"reset"``, ``"step"``, ``"call"`` (a method, or the value of an attribute) or ``"set"``.
         env_name: Which environment of the slot, for ``make`` and ``reset``.
         seed: For ``reset``; ``None`` continues the random numbers.
         root: Source of the seed of a new environment when ``seed`` is ``None``: the last seed given, and the number of
             environments replaced since.
         options: For ``reset``.
         action: For ``step``.
-        retry: Name of the environment and seed of the reset that follows at once if the step ends the episode.
+        autoreset: Name of the environment and seed of the reset that follows at once if the step ends the episode.
         arguments: For ``call`` name, args and kwargs; for ``set`` name and value.
         final: The last step of the episode, once its reset is in progress.
         replacements: Number of environments replaced for this command so far.
@@ -54,17 +53,19 @@ class EnvCommand:
     root: tuple[int, int] | None = None
     options: dict[str, Any] | None = None
     action: Any = None
-    retry: tuple[str, int | None] | None = None
+    autoreset: tuple[str, int | None] | None = None
     arguments: tuple[Any, ...] = ()
     final: StepResult | None = None
     replacements: int = 0
 
-    def reset_after(self, stepped: StepResult) -> EnvCommand | None:
-        """Return the reset that follows a step at once, if there is one."""
-        if self.retry is None or not (stepped[2] or stepped[3]):
-            return None
-        env_name, seed = self.retry
-        return replace(self, op="reset", env_name=env_name, seed=seed, final=stepped)
+    def after(self, value: Any) -> EnvResult | EnvCommand:
+        """Return the result of a reset or a step that returned ``value``, or the reset that follows a step at once."""
+        if self.op == "reset":
+            return EnvResult(self.index, self.final, value, replacements=self.replacements)
+        if self.autoreset is None or not (value[2] or value[3]):
+            return EnvResult(self.index, value)
+        env_name, seed = self.autoreset
+        return replace(self, op="reset", env_name=env_name, seed=seed, final=value)
 
     def effective_seed(self) -> int | None:
         """Return the seed of this attempt: a given seed also gives the same episode on a replaced environment."""

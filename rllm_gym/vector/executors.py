@@ -9,7 +9,7 @@ from functools import partial
 from gymnasium.envs.registration import EnvSpec
 
 from rllm_gym.runtime import WorkerPool
-from rllm_gym.runtime.env_building import EnvBuildSpec
+from rllm_gym.runtime.env_building import EnvBuildSpec, may_share_threads
 from rllm_gym.runtime.env_worker import EnvDeadlines
 from rllm_gym.vector.async_executor import AsyncExecutor, CoroutineEnvWorker, VectorEnvWorker
 from rllm_gym.vector.process_executor import ProcessExecutor
@@ -32,10 +32,9 @@ def open_executor(
         pool = WorkerPool("thread", max_workers=count, name="vector-make")
         return AsyncExecutor(partial(CoroutineEnvWorker, specs, deadlines, pool), count, deadlines, pool)
     if workers == "thread":
-        # Environments of others may hold objects that are bound to a thread: sqlite3, Playwright.
         sources = [build_spec.source for build_spec in specs.values()]
-        ours = all(isinstance(source, EnvSpec) and source.id.startswith("rllm/") for source in sources)
-        pool = WorkerPool("thread", max_workers=count, name="vector", own_threads=not ours)
+        shared = all(isinstance(source, EnvSpec) and may_share_threads(source.id) for source in sources)
+        pool = WorkerPool("thread", max_workers=count, name="vector", own_threads=not shared)
         return ThreadExecutor(partial(ThreadEnvWorker, specs, deadlines, pool), count, deadlines, pool)
     preload = ("rllm_gym.vector", *_modules(specs)) if workers == "process" else ()
     pool = WorkerPool(workers, max_workers=count, name="vector", preload=preload)  # type: ignore[arg-type]

@@ -180,12 +180,10 @@ class ProcessExecutor(AsyncExecutor):
         value = call.value()
         if value is None:  # the event loop deals with it
             self._loop.call_soon(partial(self._begin, [command], call))
-        elif command.op == "reset":
-            results.append(EnvResult(command.index, command.final, value, replacements=command.replacements))
-        elif command.retry is None or (following := command.reset_after(value)) is None:
-            results.append(EnvResult(command.index, value))
+        elif isinstance(outcome := command.after(value), EnvResult):
+            results.append(outcome)
         else:
-            self.submit([following])
+            self.submit([outcome])
 
     def _wake(self) -> None:
         with suppress(OSError):  # it is awake already, or closed

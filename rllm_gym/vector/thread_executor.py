@@ -80,9 +80,7 @@ class ThreadExecutor(AsyncExecutor):
             return  # closed meanwhile
         if not call.returned:
             self._loop.call_soon(partial(self._begin, [command], call))
-        elif command.op == "reset":
-            self._results.put(EnvResult(command.index, command.final, call.result(), replacements=command.replacements))
-        elif (following := command.reset_after(stepped := call.result())) is None:
-            self._results.put(EnvResult(command.index, stepped))
+        elif isinstance(outcome := command.after(call.result()), EnvResult):
+            self._results.put(outcome)
         else:
-            self.submit([following])
+            self.submit([outcome])

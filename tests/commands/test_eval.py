@@ -183,8 +183,6 @@ def test_invalid_arguments_are_one_line_errors(replies: Path) -> None:
             [
                 "--model.path",
                 "x",
-                "--env.max-turns",
-                "3",
                 "--agent-kwargs=x",
                 "--otuput",
                 "x",
@@ -194,7 +192,6 @@ def test_invalid_arguments_are_one_line_errors(replies: Path) -> None:
                 "3",
             ],
             [
-                "did you mean --max-turns?",
                 "--agent-kwargs=x is not an option; did you mean --agent-kwarg?",
                 "did you mean --url?",
                 "did you mean --samples?",
@@ -218,6 +215,21 @@ def test_invalid_arguments_are_one_line_errors(replies: Path) -> None:
     for arguments, words in cases:
         filled = [argument.format(replies=replies) for argument in arguments]
         assert_brief_error(rllm_gym("eval", LAKE, *filled), *words)
+
+
+def test_the_environment_has_the_options_of_training(replies: Path, tmp_path: Path) -> None:
+    """The same numbers with either name, and by default the length of replies that the environment asks for."""
+    common = ("eval", LAKE, "--model.path", f"scripted:{replies}", "--tasks", "2", "--json")
+    own = ("-k", "size=5", "-k", "rules=false", "--max-turns", "3", "--parallel", "1")
+    same = ("--env.kwargs.size", "5", "--env.kwargs.rules=false", "--env.max_turns=3", "--env.parallel", "1")
+    reports = []
+    for words in (own, same):
+        result = rllm_gym(*common, *words)
+        assert result.returncode == 0, result.stderr
+        reports.append({key: value for key, value in json.loads(result.stdout).items() if "second" not in key})
+    assert reports[0] == reports[1]
+    assert_brief_error(rllm_gym(*common, "--env.kwargs.no_such", "1"), "no_such")
+    assert_brief_error(rllm_gym(*common, "--env.agent-kwargs.colour", "red"), "colour")
 
 
 WORKFLOWS = "rllm_gym.engine.workflows"

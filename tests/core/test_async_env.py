@@ -121,3 +121,19 @@ def test_coroutines_have_deadlines_too() -> None:
     assert engine.stats.faults == {"step_deadline": 1}
     assert not episode.trainable
     assert engine.stats.abandoned_threads == 0
+
+
+class AsksAnother(AsyncGuess):
+    """Plays another asynchronous environment through its synchronous methods, in its own coroutine."""
+
+    async def _async_act(self, action: str) -> Outcome:
+        AsyncGuess().reset(seed=0)
+        return await super()._async_act(action)
+
+
+def test_synchronous_methods_inside_a_coroutine_are_an_error_and_no_endless_wait() -> None:
+    """Both would run on the loop that synchronous callers share, which cannot wait for itself."""
+    env = AsksAnother()
+    env.reset(seed=0)
+    with pytest.raises(RuntimeError, match=r"async_reset would wait forever: .*await the coroutine instead"):
+        env.step("1")

@@ -40,7 +40,7 @@ WRONG = (
     ({"url": "file:///etc/passwd"}, "file:"),
     ({"url": "javascript:alert(1)"}, "javascript"),
     ({"url": "http://user:secret@host/"}, "without a user"),
-    ({"url": "http://[::1/"}, "not a URL"),
+    ({"url": "http://[::1/"}, "Invalid IPv6 URL"),
     ({"goal": "  "}, "goal"),
     ({"goal": "x" * 100_000}, "goal"),
     ({"origins": "http://a.test"}, "list"),

@@ -10,6 +10,7 @@ from urllib.parse import urlsplit
 
 from rllm_gym.core import Task, TaskError
 from rllm_gym.envs.task_templates import TEMPLATE_KEYS, TemplateTaskRow, read_template_row, template_task_content
+from rllm_gym.envs.web.browser.network_policy import origin_of
 from rllm_gym.grading.answers import check_answer_spec
 
 MAX_GOAL_CHARS = 20_000
@@ -18,7 +19,6 @@ MAX_ORIGINS = 100
 
 _CHECK = re.compile(r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*:[A-Za-z_]\w*")
 _PAGE_KEYS = ("url", "goal", "origins", "check", "answer", "infeasible", "data")
-_DEFAULT_PORTS = {"http": 80, "https": 443}
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,25 +118,11 @@ def _origins(row: Mapping[str, Any]) -> tuple[str, ...]:
         parts = urlsplit(one)
         if parts.path not in ("", "/") or parts.query or parts.fragment:
             raise TaskError(f"its origin {one!r:.200} must be only scheme, host and port")
-    return tuple(dict.fromkeys(origin_of(url) for url in (row["url"], *origins_value)))
+    return tuple(dict.fromkeys(_origin(url) for url in (row["url"], *origins_value)))
 
 
-def origin_of(url: str) -> str:
-    """Return scheme, host and port of an ``http`` or ``https`` URL, in lower case and without a default port.
-
-    Raises:
-        TaskError: It is not such a URL.
-
-    >>> origin_of("HTTP://Shop.test:80/basket?x=1")
-    'http://shop.test'
-    """
+def _origin(url: str) -> str:
     try:
-        parts = urlsplit(url)
-        host, port = parts.hostname, parts.port
+        return origin_of(url)
     except ValueError as error:
-        raise TaskError(f"{url!r:.200} is not a URL: {error}") from error
-    if parts.scheme not in _DEFAULT_PORTS or not host or parts.username is not None:
-        raise TaskError(f"{url!r:.200} must be an http or https URL with a host and without a user")
-    host = f"[{host}]" if ":" in host else host
-    default = port is None or port == _DEFAULT_PORTS[parts.scheme]
-    return f"{parts.scheme}://{host}" + ("" if default else f":{port}")
+        raise TaskError(str(error)) from error

@@ -24,7 +24,7 @@ def origin_of(url: str) -> str:
 
 
 def _parts(url: str) -> tuple[str, str, int]:
-    problem = f"{url[:_URL_CHARS]!r} is not an http:// or https:// URL with a host"
+    problem = f"{url[:_URL_CHARS]!r} is not an http:// or https:// URL with a host and without a user name"
     try:
         split = urlsplit(url)
         port, host = split.port, split.hostname
