@@ -8,9 +8,8 @@ callers.
 from __future__ import annotations
 
 import contextlib
-import threading
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,6 +17,7 @@ import torch
 
 from rllm_gym.samplers.decode_batch import DecodeBatch, DecodeJob
 from rllm_gym.samplers.protocol import SamplerError, WeightUpdate, unknown_weights
+from rllm_gym.samplers.sampler_thread import SamplerThread
 from rllm_gym.samplers.weight_sets import WeightSets
 
 
@@ -44,7 +44,7 @@ def current_device(device: torch.device) -> contextlib.AbstractContextManager[An
     return torch.cuda.device(device) if device.type == "cuda" else contextlib.nullcontext()
 
 
-class DecodeLoop:
+class DecodeLoop(SamplerThread):
     """Runs jobs in a separate thread, with one ``DecodeBatch`` for each set of weights. Close it with :meth:`stop`.
 
     Args:
@@ -78,7 +78,7 @@ class DecodeLoop:
         self._model = model
         self._merge_adapters = merge_adapters
         self._decode = decode
-        self._flush = flush
+        self._deliver = flush
         self._batch_type = batch_type
         self._max_batch = max_batch
         self._num_threads = num_threads
@@ -88,17 +88,8 @@ class DecodeLoop:
         self._batches: dict[str, DecodeBatch] = {}
         self._joining: dict[DecodeBatch, list[DecodeJob]] = {}
         self._prefilled_by_dropped = 0
-        self._inbox: deque[DecodeJob | WeightSync | WeightDrop] = deque()
         self._releases: deque[str] = deque()
-        self._wake = threading.Condition()
-        self._closing = False
-        self._ready: BaseException | None = None
-        self._started = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="rllm-gym-sampler", daemon=True)
-        self._thread.start()
-        self._started.wait()
-        if self._ready is not None:
-            raise self._ready
+        super().__init__("rllm-gym-sampler", engine="the decoding thread")
 
     # Called from any thread
 
@@ -107,60 +98,24 @@ class DecodeLoop:
         """Number of prompt tokens computed so far."""
         return self._prefilled_by_dropped + sum(batch.prefilled for batch in list(self._batches.values()))
 
-    def put(self, items: list[DecodeJob] | list[WeightSync] | list[WeightDrop]) -> None:
-        """Queue jobs, a weight sync or a drop, in order.
-
-        Raises:
-            SamplerError: The loop is stopped.
-        """
-        with self._wake:
-            if self._closing:
-                raise SamplerError("this sampler is closed; make a new one")
-            self._inbox.extend(items)
-            self._wake.notify()
-
     def release(self, conversation: str) -> None:
         """Clear the cache of a conversation, now or when its reply has finished."""
         with self._wake:
             self._releases.append(conversation)
             self._wake.notify()
 
-    def stop(self, timeout: float = 60.0) -> bool:
-        """End the thread; replies in progress fail. Return whether it ended in time."""
-        with self._wake:
-            self._closing = True
-            self._wake.notify()
-        if self._thread is not threading.current_thread():
-            self._thread.join(timeout)
-        return not self._thread.is_alive()
-
     # Called in the decode thread
 
-    def _run(self) -> None:
-        queue: deque[DecodeJob | WeightSync | WeightDrop] = deque()
+    @contextlib.contextmanager
+    def _opened(self) -> Iterator[None]:
         with torch.inference_mode(), current_device(next(self._model.parameters()).device):
-            try:
-                if self._num_threads is not None:
-                    torch.set_num_threads(self._num_threads)
-                self._model.eval()
-                self._weights = WeightSets(self._model, merge_adapters=self._merge_adapters)
-                self._batches[""] = self._make_batch("")
-                self._layouts = {"": self._weights.layout("")}
-            except BaseException as error:
-                self._ready = error
-                self._started.set()
-                return
-            self._started.set()
-            try:
-                self._serve(queue)
-            finally:
-                with self._wake:
-                    self._closing = True
-                    queue.extend(self._inbox)
-                closed = SamplerError("the sampler was closed before this call finished")
-                for item in [*self._running_jobs(), *queue]:
-                    item.done(closed)
-                self._flush()
+            if self._num_threads is not None:
+                torch.set_num_threads(self._num_threads)
+            self._model.eval()
+            self._weights = WeightSets(self._model, merge_adapters=self._merge_adapters)
+            self._batches[""] = self._make_batch("")
+            self._layouts = {"": self._weights.layout("")}
+            yield
 
     def _make_batch(self, name: str) -> DecodeBatch:
         return self._batch_type(
@@ -171,33 +126,34 @@ class DecodeLoop:
             slot_bytes=self._slot_bytes,
         )
 
-    def _serve(self, queue: deque[DecodeJob | WeightSync | WeightDrop]) -> None:
-        while True:
-            with self._wake:
-                while not (self._inbox or queue or self._busy() or self._releases or self._closing):
-                    self._wake.wait()
-                queue.extend(self._inbox)
-                self._inbox.clear()
-                releases = list(self._releases)
-                self._releases.clear()
-                if self._closing:
-                    return
-            for batch in self._batches.values():
-                for name in releases:
-                    batch.forget(name)
-            try:
-                self._between_steps(queue)
-            except Exception as error:
-                self._fail(error)
-            self._flush()
+    def _has_work(self) -> bool:
+        return self._busy() or bool(self._releases)
 
-    def _between_steps(self, queue: deque[DecodeJob | WeightSync | WeightDrop]) -> None:
+    def _serve(self) -> None:
+        while self._releases:
+            name = self._releases.popleft()
+            for batch in self._batches.values():
+                batch.forget(name)
+        try:
+            self._between_steps()
+        except Exception as error:
+            self._fail(error)
+        self._flush()
+
+    def _flush(self) -> None:
+        self._deliver()
+
+    def _in_progress(self) -> list[DecodeJob]:
+        return self._running_jobs()
+
+    def _between_steps(self) -> None:
         """Between two steps, let jobs leave and join or load new weights; then run one step of every batch."""
         for batch in self._batches.values():
             batch.eval_mode()
             batch.remove_cancelled()
+        queue = self._queue
         while queue:
-            item = queue[0]
+            item: DecodeJob | WeightSync | WeightDrop = queue[0]
             if isinstance(item, DecodeJob):
                 if not item.cancelled and not self._admit(item):
                     break

@@ -36,14 +36,14 @@ async def sample_with_updates(
     loop, syncs, steps = asyncio.get_running_loop(), [], 0
     between = type(sampler._loop)._between_steps
 
-    def counted(self: Any, queue: Any) -> None:
+    def counted(self: Any) -> None:
         nonlocal steps
         steps += 1
         if steps % STEPS == 0 and len(syncs) < len(updates):
             syncs.append(asyncio.run_coroutine_threadsafe(sampler.sync_weights(updates[len(syncs)]), loop))
             # The update is in the inbox before the next step.
             asyncio.run_coroutine_threadsafe(asyncio.sleep(0), loop).result(60)
-        between(self, queue)
+        between(self)
 
     monkeypatch.setattr(type(sampler._loop), "_between_steps", counted)
     completions = await sampler.sample(asked)

@@ -28,6 +28,7 @@ from transformers import (
 )
 
 from rllm_gym.samplers import Sampler, SamplerError, SamplingParams, SamplingRequest, TorchSampler, WeightUpdate
+from rllm_gym.samplers.decode_batch import DecodeBatch
 from tests.chat.for_every import for_every
 
 
@@ -626,5 +627,20 @@ def test_a_model_path_is_accepted(model: Any, tokenizer: Any, run: Any, plain_lo
         async with TorchSampler(tmp_path) as sampler:
             [completion] = await sampler.sample([SamplingRequest((1, 2, 3), SamplingParams(max_tokens=5))])
             assert completion.logprobs == pytest.approx(plain_logprobs(model, (1, 2, 3), completion.ids), abs=1e-4)
+
+    run(go())
+
+
+def test_the_error_that_ended_the_decoding_thread_is_reported(
+    model: Any, tokenizer: Any, run: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not that the sampler was closed, which would hide the cause."""
+
+    async def go() -> None:
+        async with TorchSampler(model, tokenizer) as sampler:
+            monkeypatch.setattr(DecodeBatch, "forget", lambda *_: 1 / 0)
+            await sampler.release("a conversation")
+            with pytest.raises(SamplerError, match=r"the decoding thread died.*ZeroDivisionError"):
+                await sampler.sample([SamplingRequest((1, 2), SamplingParams(max_tokens=2))])
 
     run(go())
