@@ -162,7 +162,7 @@ _QUOTES = str.maketrans({"“": '"', "”": '"', "„": '"', "«": '"', "»": '"
 
 
 def _plain(text: str) -> str:
-    """Normalize a text: case, blanks, kinds of quotes, surrounding quotes or emphasis, a final dot."""
+    """Normalize a text: case, whitespace, kinds of quotes, surrounding quotes or emphasis, a final dot."""
     text = " ".join(unicodedata.normalize("NFKC", text.translate(_QUOTES)).casefold().split())
     while True:
         bare = text.removesuffix(".").rstrip() if not text.endswith("..") else text

@@ -64,8 +64,8 @@ def looks_like_call(text: str, at: int = 0) -> bool:
     return name is not None and _OPENING.match(text, name.end()) is not None
 
 
-def read_call(text: str, at: int = 0) -> LiteralCall:
-    r"""Return the call that begins at a position. Linear time.
+def read_call(text: str) -> LiteralCall:
+    r"""Return the call with which a text begins. Linear time.
 
     Strings are Python's or JSON's: one or three single or double quotes, with the same escapes; ``\ud83d\ude00`` is
     read as the single character it encodes. A line break within single quotes is part of the string.
@@ -78,10 +78,10 @@ def read_call(text: str, at: int = 0) -> LiteralCall:
     Raises:
         InvalidAction: There is no such call; names what was found and what was expected.
     """
-    name = _NAME.match(text, at)
+    name = _NAME.match(text)
     opening = _OPENING.match(text, name.end()) if name else None
     if name is None or opening is None:
-        raise InvalidAction(f"{_found(text, at)}, where an action such as click(12) belongs.")
+        raise InvalidAction(f"{_found(text, 0)}, where an action such as click(12) belongs.")
     return read_arguments(text, opening.end(), name[0])
 
 

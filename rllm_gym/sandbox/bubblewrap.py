@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from rllm_gym.sandbox.errors import SandboxUnavailable
@@ -81,7 +81,6 @@ class BubblewrapCommand:
         command: Sequence[str],
         *,
         extra: Sequence[str] = (),
-        variables: Mapping[str, str] | None = None,
     ) -> None:
         """Build the command line.
 
@@ -90,7 +89,6 @@ class BubblewrapCommand:
             command: The command to start, as pid 1 of its own pid namespace.
             extra: Additional arguments of ``bwrap``, placed after all mounts of the runtime and before the root is made
                 read-only.
-            variables: The environment of the command; :func:`environment` by default.
 
         Raises:
             SandboxUnavailable: ``bwrap`` is not installed.
@@ -114,14 +112,14 @@ class BubblewrapCommand:
         arguments += self._mounts(runtime)
         arguments += ["--dir", HOST, "--bind", "/", HOST, *extra]
         arguments += ["--remount-ro", "/"]
-        for name, value in (environment(runtime) if variables is None else variables).items():
+        for name, value in environment(runtime).items():
             arguments += ["--setenv", name, value]
         self.command = [bwrap, *arguments, "--", *command]
         empty = [*EMPTY, *runtime.hidden]
         self.view: dict[str, Any] = {
             "host": HOST,
             "keep_host": False,
-            "room": SCRATCH,
+            "scratch": SCRATCH,
             "proc": root,
             "devices": [f"/dev/{name}" for name in DEVICES],
             "own": empty,

@@ -36,6 +36,9 @@ from rllm_gym.sandbox.worker import LOAD_MODULES, sources, stderr_tail
 IMAGE = "python:3.11-slim"
 """The default image of programs, and of workspaces that start as a directory of this machine."""
 
+PYTHON = "python3"
+"""The command for the image's Python."""
+
 LABEL = "rllm-gym.owner"
 """The label of every container. Its value is the boot id, process id and start time of the process that owns the
 container."""
@@ -162,13 +165,12 @@ def remove_orphans() -> None:
 # Sessions
 
 
-def command_line(name: str, image: str, python: str, limits: SessionLimits, workdir: str | None) -> list[str]:
+def command_line(name: str, image: str, limits: SessionLimits, workdir: str | None) -> list[str]:
     """Return the command that starts the container of a session and stays attached to it.
 
     Args:
         name: Name of the container.
         image: Image of the container.
-        python: Path or name of the image's Python.
         limits: Resource limits. The engine caps their total; inside, each command is monitored as in the other tiers.
         workdir: Directory of the image that is the workspace. ``None``: an empty one with a size limit.
     """
@@ -183,7 +185,7 @@ def command_line(name: str, image: str, python: str, limits: SessionLimits, work
         options = f"rw,exec,nosuid,nodev,size={limits.workspace_mb}m,nr_inodes={limits.workspace_files}"
         arguments += ["--tmpfs", f"{_WORKDIR}:{options},mode=1777"]
     arguments += ["--memory", f"{memory}m", "--memory-swap", f"{memory}m"]
-    return [*arguments, "--entrypoint", python, image, "-S", "-B", "-c", _BOOT]
+    return [*arguments, "--entrypoint", PYTHON, image, "-S", "-B", "-c", _BOOT]
 
 
 class Container:
@@ -195,7 +197,7 @@ class Container:
 
     tier = Tier.DOCKER
 
-    def __init__(self, image: str, python: str, limits: SessionLimits, workdir: str | None) -> None:
+    def __init__(self, image: str, limits: SessionLimits, workdir: str | None) -> None:
         self.name = f"rllm-gym-{secrets.token_hex(8)}"
         self.workdir = workdir or _WORKDIR
         self.variables = {"HOME": "/tmp", "TMPDIR": "/tmp", "LANG": "C.UTF-8", "PAGER": "cat"}
@@ -207,7 +209,7 @@ class Container:
         self.channel = SessionChannel(ours)
         try:
             self._process = subprocess.Popen(
-                command_line(self.name, image, python, limits, workdir),
+                command_line(self.name, image, limits, workdir),
                 stdin=theirs.fileno(), stdout=theirs.fileno(), stderr=self._stderr_fd, start_new_session=True,
             )  # fmt: skip
         except OSError as error:
@@ -226,7 +228,7 @@ class Container:
             # The client prints why a container did not start only when it exits.
             with contextlib.suppress(subprocess.TimeoutExpired):
                 self._process.wait(2)
-            message = f"a container of {image!r} did not start ({python} must be in it): {error}{self.stderr_tail()}"
+            message = f"a container of {image!r} did not start ({PYTHON} must be in it): {error}{self.stderr_tail()}"
             self.close()
             raise SandboxFault(message) from error
 
@@ -255,15 +257,9 @@ class Container:
 
 
 class Containers:
-    """A factory of sessions in containers.
+    """A factory of sessions in containers."""
 
-    Args:
-        image: Default image.
-        python: Name or path of the Python in the images.
-    """
-
-    def __init__(self, image: str = IMAGE, python: str = "python3") -> None:
-        self.image, self.python = image, python
+    def __init__(self) -> None:
         self._known: set[str] = set()
         self._lock = threading.Lock()
 
@@ -283,7 +279,7 @@ class Containers:
                 content of ``workdir`` in the image.
             limits: As in the other tiers, except that the size of an image's ``workdir`` is left to the engine.
             environment: Variables for its commands, in addition to those of the image.
-            image: Image to use instead of the default.
+            image: Image to use; :data:`IMAGE` by default.
             workdir: The path of the repository in the image. Without it, and without ``base``, the workspace is empty.
 
         Raises:
@@ -295,13 +291,13 @@ class Containers:
             raise ValueError(f"base={str(base)!r} and workdir={workdir!r}: give at most one of them")
         if base is not None and not os.path.isdir(base):
             raise NotADirectoryError(f"base={str(base)!r} is not a directory")
-        image = image or self.image
+        image = image or IMAGE
         with self._lock:
             if image not in self._known:
                 remove_orphans()
                 require_image(image)
                 self._known.add(image)
-        container = Container(image, self.python, limits, workdir)
+        container = Container(image, limits, workdir)
         try:
             return SandboxSession(container, base, limits, environment, {"adopt": workdir is not None})
         except BaseException:
@@ -369,7 +365,7 @@ class ContainerScheduler:
             with self._containers.open(None, limits, {}) as session:
                 with self._lock:
                     self._sessions[run] = session
-                resolve_future(run.outcome, run_in(session, run.program, self._containers.python))
+                resolve_future(run.outcome, run_in(session, run.program))
         except (RllmGymError, ValueError) as error:
             resolve_future(run.outcome, error)
         except Exception as error:  # any error must reach the caller that waits for the outcome
@@ -390,7 +386,7 @@ def _session_limits(program: Program) -> SessionLimits:
     )
 
 
-def run_in(session: SandboxSession, program: Program, python: str) -> ProgramResult:
+def run_in(session: SandboxSession, program: Program) -> ProgramResult:
     """Run a program in a session of its own.
 
     Raises:
@@ -413,7 +409,7 @@ def run_in(session: SandboxSession, program: Program, python: str) -> ProgramRes
     seconds = max(1, round(limits.cpu_s))
     line = (
         f"mkdir -p work && cd work && ulimit -St {seconds} && ulimit -Ht {seconds + 1} && "
-        f"PYTHONPATH={at}/library {shlex.quote(python)} {at}/main.py {shlex.join(program.args)} "
+        f"PYTHONPATH={at}/library {PYTHON} {at}/main.py {shlex.join(program.args)} "
         f"< {at}/in > {at}/out 2> {at}/err; code=$?; times > {at}/times; exit $code"
     )
     done = session.exec_sync(line, limits.wall_s)

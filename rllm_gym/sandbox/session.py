@@ -113,7 +113,7 @@ class SandboxSession:
         base: Path | None,
         limits: SessionLimits,
         environment: Mapping[str, str],
-        order: Mapping[str, Any],
+        settings: Mapping[str, Any],
     ) -> None:
         self.workdir = process.workdir
         """The path of the workspace inside."""
@@ -126,7 +126,7 @@ class SandboxSession:
         self._call: threading.Event | None = None
         """Set if the call in progress was cancelled."""
         self._running: threading.Event | None = None
-        """The same, once its order was sent: an earlier ``stop`` would stop nothing, or be sent in the middle of it."""
+        """The same, once its request was sent: a ``stop`` before that would stop nothing, or be sent in its middle."""
         self._executor: concurrent.futures.ThreadPoolExecutor | None = None
         self._closed = False
         variables = _merged(process.variables, environment)
@@ -137,7 +137,7 @@ class SandboxSession:
             "workdir": self.workdir,
             "limits": asdict(limits),
             "environment": variables,
-            **order,
+            **settings,
         }
         answer, _ = self._ask(prepare, timeout=300.0)
         self.overlay = bool(answer["overlay"])
@@ -253,33 +253,35 @@ class SandboxSession:
         """
         return self._ask_tree("read_tree", max_bytes, max_files)[0]
 
-    async def read_tree(self, *, max_bytes: int = MAX_BYTES, max_files: int = MAX_FILES) -> Tree:
+    async def read_tree(self) -> Tree:
         """Run :meth:`read_tree_sync` without blocking the event loop."""
-        return await self._awaited(lambda: self.read_tree_sync(max_bytes=max_bytes, max_files=max_files))
+        return await self._awaited(self.read_tree_sync)
 
-    def changes_sync(self, *, max_bytes: int = MAX_BYTES, max_files: int = MAX_FILES) -> Changes:
+    def changes_sync(self) -> Changes:
         """Return the changes of the workspace relative to its base: ``changes.apply(base)`` equals :meth:`read_tree`.
 
         Raises:
             TreeTooLarge: The written files have more bytes or are more than allowed, or the tree is too deep.
             OSError: A file or directory cannot be read.
         """
-        tree, header = self._ask_tree("changes", max_bytes, max_files)
+        tree, header = self._ask_tree("changes", MAX_BYTES, MAX_FILES)
         return Changes(tree, frozenset(header["removed"]))
 
-    async def changes(self, *, max_bytes: int = MAX_BYTES, max_files: int = MAX_FILES) -> Changes:
+    async def changes(self) -> Changes:
         """Run :meth:`changes_sync` without blocking the event loop."""
-        return await self._awaited(lambda: self.changes_sync(max_bytes=max_bytes, max_files=max_files))
+        return await self._awaited(self.changes_sync)
 
     # The trusted process
 
-    def _ask(self, order: dict[str, Any], body: bytes = b"", *, timeout: float = 60.0) -> tuple[dict[str, Any], bytes]:
-        """Send an order and return the answer. One order at a time; others wait."""
+    def _ask(
+        self, request: dict[str, Any], body: bytes = b"", *, timeout: float = 60.0
+    ) -> tuple[dict[str, Any], bytes]:
+        """Send a request and return the answer. One request at a time; others wait."""
         with self._lock:
             self._check_open()
             deadline = time.monotonic() + timeout + _GRACE_S
             try:
-                self._process.channel.send(order, body, deadline)
+                self._process.channel.send(request, body, deadline)
                 with self._now:
                     self._running = self._call
                     if self._call is not None and self._call.is_set():

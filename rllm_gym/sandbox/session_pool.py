@@ -20,6 +20,9 @@ from rllm_gym.sandbox.tree import DirectoryStats, directory_stats
 
 _log = logging.getLogger(__name__)
 
+_SPARES = 2
+"""The number of spare processes per runtime, once one has been requested."""
+
 COPIED_ENTRIES, COPIED_BYTES = 300, 4 << 20
 """A base of at most this size is copied."""
 
@@ -29,12 +32,10 @@ class SessionPool:
 
     Args:
         tier: How they are isolated.
-        spares: Number of spare processes per runtime, once one has been requested.
     """
 
-    def __init__(self, tier: Tier, spares: int = 2) -> None:
+    def __init__(self, tier: Tier) -> None:
         self.tier = tier
-        self.spares = spares
         self._lock = threading.Lock()
         self._ready: dict[Runtime, deque[SessionProcess]] = {}
         self._starting = False
@@ -53,14 +54,14 @@ class SessionPool:
             raise NotADirectoryError(f"base={str(base)!r} is not a directory")
         host = self._take(runtime)
         try:
-            order = {
+            settings = {
                 "scratch": host.scratch,
                 "host": bubblewrap.HOST,
                 "user": host.user,
                 "inside": bubblewrap.UID,
                 "base": _describe(base) if base is not None else None,
             }
-            return SandboxSession(host, base, limits, environment, order)
+            return SandboxSession(host, base, limits, environment, settings)
         except BaseException:
             host.close()
             raise
@@ -80,7 +81,7 @@ class SessionPool:
                 raise RuntimeError("the pool is closed; open the session in another one")
             ready = self._ready.setdefault(runtime, deque())
             host = ready.popleft() if ready else None
-            if not self._starting and self.spares:
+            if not self._starting:
                 self._starting = True
                 threading.Thread(target=self._refill, args=(runtime,), name="spare-sessions", daemon=True).start()
         if host is not None and host.alive:
@@ -109,7 +110,7 @@ class SessionPool:
 
     def _wants(self, runtime: Runtime) -> bool:
         with self._lock:
-            self._starting = not self._closed and len(self._ready[runtime]) < self.spares
+            self._starting = not self._closed and len(self._ready[runtime]) < _SPARES
             return self._starting
 
 

@@ -85,6 +85,6 @@ def test_other_trainers_without_a_file_are_named(tmp_path: Path) -> None:
     program = "from rllm_gym.compat import AgentTrainer"
     result = run(tmp_path, "-c", program, path=f"{tmp_path / 'theirs.zip'}{os.pathsep}{ROOT}")
     assert f"{tmp_path / 'theirs.zip' / 'trainers' / '__init__.py'} instead of rllm-gym's" in result.stderr
-    made = "import sys, types; sys.modules['trainers'] = types.ModuleType('trainers'); "
-    result = run(tmp_path, "-c", made + program)
+    with_module = "import sys, types; sys.modules['trainers'] = types.ModuleType('trainers'); "
+    result = run(tmp_path, "-c", with_module + program)
     assert "finds a module that was created at run time instead of rllm-gym's" in result.stderr, result.stderr

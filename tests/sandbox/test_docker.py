@@ -137,7 +137,7 @@ class TestEngine:
 
     def test_the_container_has_no_network_mounts_or_privileges(self) -> None:
         limits = SessionLimits(memory_mb=1000, processes=50, workspace_mb=200)
-        line = command_line("name", "image:1", "python3", limits, None)
+        line = command_line("name", "image:1", limits, None)
         output = " ".join(line)
         for words in (
             "--network none", "--cap-drop ALL", "--security-opt no-new-privileges", "--pids-limit 58", "--rm",
@@ -146,7 +146,7 @@ class TestEngine:
         ):  # fmt: skip
             assert words in output
         assert not any(word in output for word in ("--volume", "--mount", "--privileged", "docker.sock"))
-        assert "--memory 1064m" in " ".join(command_line("name", "image", "python3", limits, "/testbed"))
+        assert "--memory 1064m" in " ".join(command_line("name", "image", limits, "/testbed"))
 
 
 class TestSessions:

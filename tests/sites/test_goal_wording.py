@@ -17,7 +17,7 @@ SLIPS = {
     "a count of one with a plural": r"\b(?:1|one) (?:\w+ )?(?:invoices|issues|labels|customers|files|messages)\b",
     "one label called labels": r"the labels “[^”]*” and (?:no|the) milestone",
     "a placeholder": r"[{}]|\bNone\b",
-    "a stop or a blank too many": r"(?<!\.)\.\.(?!\.)|  | [,.;?](?=\s|\Z)|\(\)|“”",
+    "a full stop or a space too many": r"(?<!\.)\.\.(?!\.)|  | [,.;?](?=\s|\Z)|\(\)|“”",
     "an article twice": r"\b(?:the the|a a|an an)\b",
     "no end": r"[^.?”\")\d]\Z",
 }

@@ -311,9 +311,11 @@ def _short(value: Any) -> str:
 
 
 _EDITS: dict[str, Callable[[_Arguments], Action]] = {
-    "view": lambda given: View(given.path(), given.lines()),
-    "create": lambda given: Create(given.path(), given.text("file_text")),
-    "str_replace": lambda given: Replace(given.path(), given.text("old_str"), given.text("new_str", "")),
-    "insert": lambda given: Insert(given.path(), given.number("insert_line"), given.text("new_str")),
-    "undo_edit": lambda given: Undo(given.path()),
+    "view": lambda arguments: View(arguments.path(), arguments.lines()),
+    "create": lambda arguments: Create(arguments.path(), arguments.text("file_text")),
+    "str_replace": lambda arguments: Replace(
+        arguments.path(), arguments.text("old_str"), arguments.text("new_str", "")
+    ),
+    "insert": lambda arguments: Insert(arguments.path(), arguments.number("insert_line"), arguments.text("new_str")),
+    "undo_edit": lambda arguments: Undo(arguments.path()),
 }

@@ -235,18 +235,18 @@ class _TestFile:
             for node in nodes
         )
         copied = not any(isinstance(node, _NOT_COPIED) or getattr(node, "name", None) for node in nodes)
-        given = self._arguments(check, call)
-        if not asserts or not copied or given is None or check.function.decorator_list or len(nodes) > _MAX_NODES:
+        arguments = self._arguments(check, call)
+        if not asserts or not copied or arguments is None or check.function.decorator_list or len(nodes) > _MAX_NODES:
             return None
         self._count += 1
         local = {node.id for node in nodes if isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load)}
-        names = {name: f"_{name}_{self._count}{self._suffix}" for name in local | given.keys()}
+        names = {name: f"_{name}_{self._count}{self._suffix}" for name in local | arguments.keys()}
         if check.method:
             names[check.function.args.args[0].arg] = "self"
         known = self._global_names(check.module, nodes, names)
         if known is None:
             return None
-        folded = {name: self._folded(value, kind) for name, value in given.items()}
+        folded = {name: self._folded(value, kind) for name, value in arguments.items()}
         plain = {
             name: value
             for name, value in folded.items()
@@ -329,18 +329,20 @@ class _TestFile:
         if check is None or check.function.decorator_list:
             return None
         body = check.function.body[1:] if ast.get_docstring(check.function) is not None else check.function.body
-        given = self._arguments(check, call)
-        if given is None or not all(isinstance(item, ast.Constant) for item in given.values()):
+        arguments = self._arguments(check, call)
+        if arguments is None or not all(isinstance(item, ast.Constant) for item in arguments.values()):
             return None
         if len(body) != 1 or not isinstance(body[0], ast.Return) or body[0].value is None:
             return None
         nodes = list(ast.walk(body[0].value))
         if any(isinstance(node, (*_NOT_COPIED, ast.NamedExpr, ast.comprehension)) for node in nodes):
             return None
-        names = self._global_names(check.module, [node for node in nodes if getattr(node, "id", "") not in given], {})
+        names = self._global_names(
+            check.module, [node for node in nodes if getattr(node, "id", "") not in arguments], {}
+        )
         if names is None:
             return None
-        value: ast.expr = _Renamer(names, given).visit(copy.deepcopy(body[0].value))
+        value: ast.expr = _Renamer(names, arguments).visit(copy.deepcopy(body[0].value))
         return value
 
 

@@ -35,8 +35,8 @@ _SEEDED = """
   // The same day in every run: some tasks ask for dates, and calendars open at today. Time goes on from there.
   var RealDate = Date, shift = RealDate.now() - RealDate.UTC(2016, 9, 12, 12);
   Date = new Proxy(RealDate, {
-    construct: function (target, given, made) {
-      return given.length ? Reflect.construct(target, given, made) : new target(target.now() - shift);
+    construct: function (target, args, newTarget) {
+      return args.length ? Reflect.construct(target, args, newTarget) : new target(target.now() - shift);
     },
     apply: function (target) { return new target(target.now() - shift).toString(); },
     get: function (target, key) {

@@ -13,8 +13,9 @@ from itertools import repeat
 
 _NUMBER = re.compile(r"[+-]?(?:[0-9]{1,400}(?:\.[0-9]{0,400})?|\.[0-9]{1,400})(?:[eE][+-]?[0-9]{1,4})?", re.ASCII)
 _WHOLE = re.compile(r"[+-]?[0-9]+", re.ASCII)
-# str.split() without an argument also splits at "\x1c", "\x85" and other characters that no judge takes for a blank.
-_BLANKS = re.compile(r"[ \t\r\f\v]+")
+# str.split() without an argument also splits at "\x1c", "\x85" and other characters that no online judge treats as
+# whitespace.
+_WHITESPACE = re.compile(r"[ \t\r\f\v]+")
 _SHOWN = 200
 
 
@@ -92,8 +93,8 @@ def _same_word(token: str, expected: str, tolerance: float | None) -> bool:
 
 
 def tokens_of(text: str) -> list[str]:
-    """Return the parts of a line between blanks."""
-    return [token for token in _BLANKS.split(text) if token]
+    """Return the parts of a line that are separated by whitespace."""
+    return [token for token in _WHITESPACE.split(text) if token]
 
 
 def _near_numbers(token: str, expected: str, tolerance: float) -> bool:

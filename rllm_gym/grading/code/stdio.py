@@ -51,8 +51,8 @@ async def grade_stdio(
         limits = replace(tests.limits, output_bytes=output_bytes)
         stdin = test.stdin.encode("utf-8", "surrogatepass")
         if tests.stdin_file:
-            given = {"main.py": source.encode(), "stdin.txt": stdin}
-            program = Program(_WITH_FILE, files=given, preload=numpy, limits=limits)
+            files = {"main.py": source.encode(), "stdin.txt": stdin}
+            program = Program(_WITH_FILE, files=files, preload=numpy, limits=limits)
         else:
             program = Program(source, stdin=stdin, preload=numpy, limits=limits)
         result = await pool.run(program)

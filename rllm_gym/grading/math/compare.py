@@ -237,7 +237,7 @@ _ARTICLE = re.compile(r"^\s*(?:an?|the)\s+(?=[^\W\d_]{2})", re.IGNORECASE)
 def _units_agree(gold: MathNode, answer: MathNode) -> bool:
     """Return False if both name known units that differ, also in their power: a length is no area.
 
-    Of units that are not known, such as ``25 square units``, only an area is told from a volume.
+    Of units that are not known, such as ``25 square units``, only an area is distinguished from a volume.
     """
     if not {gold.op, answer.op} <= {"unit", "deg"}:
         return True

@@ -1,4 +1,4 @@
-"""The quick comparison for the caller's thread: exact rational arithmetic, and floats for values that are far apart."""
+"""The fast comparison for the caller's thread: exact rational arithmetic, and floats for values that are far apart."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _ROUNDED_PLACES = 6
 
 
 class FastComparer:
-    """The quick comparison: takes microseconds for any input, and returns ``None`` if a worker has to decide."""
+    """The fast comparison: takes microseconds for any input, and returns ``None`` if a worker has to decide."""
 
     symbolic = False
     """Whether anything other than rational numbers had to be compared."""

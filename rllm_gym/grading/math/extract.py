@@ -18,7 +18,7 @@ _ANSWER = re.compile(
     re.IGNORECASE,
 )
 _SENTENCE_END = re.compile(r"[.!?](?=\s|$|\")|[。\n]")
-# "$45-$15" and "$2 * 3 = $6" are money: a closing $ is not followed by a digit, nor preceded by a blank alone.
+# "$45-$15" and "$2 * 3 = $6" are money: a closing $ is not followed by a digit, nor preceded by whitespace alone.
 _FORMULA = re.compile(
     r"\$\$([^$]+)\$\$|(?<![\\$])\$(?!\$)((?!\s)(?:[^$\\]|\\.)*(?<!\s)|\s(?:[^$\\]|\\.)*\s)\$(?![0-9$])"
     r"|\\\[(.*?)\\\]|\\\((.*?)\\\)",
@@ -87,8 +87,8 @@ def boxed_answer(response: str) -> str | None:
 def final_boxes(response: str) -> tuple[list[str], bool]:
     """Return the contents of the boxes that end a reply without text between them, and whether words join them.
 
-    ``\\boxed{1} and \\boxed{2}`` are one answer of two parts. With only blanks between them, the first may also have
-    been corrected, so the caller decides. A reply has at most 16.
+    ``\\boxed{1} and \\boxed{2}`` are one answer of two parts. With only whitespace between them, the first may also
+    have been corrected, so the caller decides. A reply has at most 16.
     """
     answer = strip_thinking(response)
     if answer is None or len(_BOX.findall(answer)) < 2:

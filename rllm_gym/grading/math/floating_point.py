@@ -51,7 +51,7 @@ class FloatEvaluator:
         """Return the value of an expression.
 
         Raises:
-            NoValue: It has no value.
+            NoValueError: It has no value.
         """
         try:
             result = self._value(node)
@@ -239,7 +239,7 @@ def real_value(node: MathNode) -> float:
     """Return the value of a real constant.
 
     Raises:
-        NoValue: There is none, or it depends on symbols.
+        NoValueError: There is none, or it depends on symbols.
     """
     if node.op == "inf":
         return math.inf

@@ -1,4 +1,4 @@
-"""``grade_math`` grades the answer of a reply: a quick comparison in the caller's thread, then a killable worker."""
+"""``grade_math`` grades the answer of a reply: a fast comparison in the caller's thread, then a killable worker."""
 
 from __future__ import annotations
 
@@ -138,7 +138,7 @@ _WorkerKind = Literal["digits", "grammar"]
 
 @dataclass(frozen=True, slots=True)
 class _Undecided:
-    """Two tidied answers, and the worker pool that has to compare them."""
+    """Two normalized answers, and the worker pool that has to compare them."""
 
     worker_kind: _WorkerKind
     gold: str

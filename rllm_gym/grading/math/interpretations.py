@@ -60,7 +60,7 @@ _NEGATIVE = re.compile(r"(?:\\text\{\s*)?(?:negative|minus)\s*\}?\s*(?=[0-9\\.])
 
 @lru_cache(maxsize=2048)
 def interpretations(normalized: str) -> tuple[MathNode, ...]:
-    """Return the readings of a tidied answer, most likely first; none if it is unreadable."""
+    """Return the readings of a normalized answer, most likely first; none if it is unreadable."""
     words = _words(normalized)
     if words is not None:
         return (words,)
@@ -94,7 +94,7 @@ def option_letter(normalized: str) -> str | None:
 
 
 def in_radians(gold: str, answer: str) -> tuple[str, str]:
-    """Return both tidied answers in radians if one has degree marks, and the other pi and none."""
+    """Return both normalized answers in radians if one has degree marks, and the other pi and none."""
     marked, other = ((_DEGREES.search(text) is not None) for text in (gold, answer))
     if marked and not other and "\\pi" in answer:
         return _DEGREES.sub(_TO_RADIANS, gold), answer
@@ -153,5 +153,5 @@ def _words(normalized: str) -> MathNode | None:
 
 
 def same_spelling(gold: str, answer: str) -> bool:
-    """Return whether two tidied answers differ in spacing and wrappers only."""
+    """Return whether two normalized answers differ in spacing and wrappers only."""
     return normalize_spelling(gold) == normalize_spelling(answer) != ""

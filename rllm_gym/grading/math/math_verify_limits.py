@@ -18,7 +18,7 @@ def is_unevaluated(normalized: str) -> bool:
 
 
 def within_bounds(normalized: str) -> bool:
-    """Return whether a tidied answer is short, flat, and without words or constructs that SymPy computes endlessly.
+    """Return whether a normalized answer is short, flat, and without words or constructs that SymPy computes endlessly.
 
     >>> within_bounds(r"\\sum_{k=1}^{10} k"), within_bounds("9**9**9**9"), within_bounds("seven apples")
     (True, False, False)

@@ -14,7 +14,7 @@ import re
 import math_verify
 import sympy
 import sympy.parsing.sympy_parser
-import sympy.physics.units  # sympifies its own names when the grammar first needs it, which must happen before seal()
+import sympy.physics.units  # sympifies its own names when first imported, which must precede disable_sympy_eval()
 from math_verify import LatexExtractionConfig
 
 _PRIORITY = 10
@@ -42,9 +42,9 @@ def disable_sympy_eval() -> None:
 
 
 def decide(gold: str, answer: str) -> bool:
-    """Return whether math-verify considers two tidied answers equal.
+    """Return whether math-verify considers two normalized answers equal.
 
-    Both must be within its bounds (``grammar_bounds``). Answers for which it fails in any way are not equal.
+    Both must be within its bounds (``within_bounds``). Answers for which it fails in any way are not equal.
     """
     disable_sympy_eval()
     if os.getpriority(os.PRIO_PROCESS, 0) < _PRIORITY:

@@ -1,4 +1,4 @@
-"""The thorough comparison for grading workers: exact up to 200,000 bits, then fifty digits at several points."""
+"""The symbolic comparison for grading workers: exact up to 200,000 bits, then fifty digits at several points."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ MAX_BITS = 200_000
 
 
 def decide(gold: str, answer: str) -> bool | None:
-    """Return whether two tidied answers are equal; ``None`` if one is unreadable or a value cannot be computed."""
+    """Return whether two normalized answers are equal; ``None`` if one is unreadable or a value cannot be computed."""
     comparer = SymbolicComparer()
     gold_readings, answer_readings = interpretations(gold), interpretations(answer)
     return (
@@ -25,7 +25,7 @@ def decide(gold: str, answer: str) -> bool | None:
 
 
 class SymbolicComparer:
-    """The thorough comparison: returns ``None`` only for expressions whose value fifty digits cannot determine."""
+    """The symbolic comparison: returns ``None`` only for expressions whose value fifty digits cannot determine."""
 
     def equal(self, gold: MathNode, answer: MathNode) -> bool | None:
         if gold == answer:

@@ -26,10 +26,10 @@ _NAMED_SYMBOLS = frozenset(
 
 
 def parse(normalized: str) -> MathNode:
-    """Return the tree of a tidied answer.
+    """Return the tree of a normalized answer.
 
     Raises:
-        Unreadable: It uses no known notation, or is nested deeper than ``MAX_DEPTH``.
+        MathSyntaxError: It uses no known notation, or is nested deeper than ``MAX_DEPTH``.
     """
     reader = _Parser(tokenize(normalized))
     try:

@@ -108,10 +108,10 @@ MAX_TOKENS = 2000
 
 
 def tokenize(normalized: str) -> list[Token]:
-    """Return the tokens of a tidied answer.
+    """Return the tokens of a normalized answer.
 
     Raises:
-        Unreadable: There are more than ``MAX_TOKENS``, or a character of no known notation.
+        MathSyntaxError: There are more than ``MAX_TOKENS``, or a character of no known notation.
     """
     tokens: list[Token] = []
     for match in _TOKEN.finditer(normalized):

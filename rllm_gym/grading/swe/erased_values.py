@@ -60,9 +60,9 @@ def literal_arguments(tree: ast.Module, module: Scope) -> dict[str, dict[str, li
         for name in parameters(helper)[own:]:
             place = names.index(name) if name in names else len(names)
             values = [_argument(call, name, place) for call in calls]
-            given = [value for value in values if value is not None and is_literal(value[1])]
-            if len(given) == len(calls) and not any(inner.may_change(name, one) for _, one in given):
-                found.setdefault(helper.name, {})[name] = given
+            literals = [value for value in values if value is not None and is_literal(value[1])]
+            if len(literals) == len(calls) and not any(inner.may_change(name, one) for _, one in literals):
+                found.setdefault(helper.name, {})[name] = literals
     return found
 
 

@@ -71,7 +71,8 @@ class RecordedSite:
         line: The line of the statement in the original file.
         evidence: Operands that are not part of the assertion, but what one of its parts was computed from.
         varies: Whether an operand may differ between solutions: a hash.
-        given: Operands of a check of the repository's own that are only passed to it: they tell nothing about the code.
+        passed_only: Operands of a check of the repository's own that are only passed to it: they tell nothing about
+            the code.
     """
 
     kind: Kind
@@ -82,7 +83,7 @@ class RecordedSite:
     line: int = 0
     evidence: list[int] = field(default_factory=list)
     varies: bool = False
-    given: frozenset[int] = frozenset()
+    passed_only: frozenset[int] = frozenset()
 
     @property
     def sent(self) -> list[int]:
@@ -569,8 +570,8 @@ class _Rewriter:
             known = [not scope.depends(item) for item in call.args]
             # What ``self`` computes from literals, such as ``self.dedent("…")``, is an input too.
             inputs = Scope([], scope, {"self": False})
-            site.given = frozenset(place for place, item in enumerate(call.args) if not inputs.depends(item))
-            if any(known) and len(site.given) < len(known):
+            site.passed_only = frozenset(place for place, item in enumerate(call.args) if not inputs.depends(item))
+            if any(known) and len(site.passed_only) < len(known):
                 # What it compares with is not needed inside: the other arguments are held against the reference's.
                 site.level, site.known = Level.STATE, known
                 sent = [item for item, known in zip(call.args, site.known) if self._recording or not known]

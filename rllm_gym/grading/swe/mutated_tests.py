@@ -490,7 +490,7 @@ def _other_string(token: bytes, rng: random.Random) -> bytes | None:
     text = match[3]
     places = [n for n in range(len(text)) if text[n : n + 1].isalnum()]
     if not places:
-        # Only punctuation and blanks: repeat the last one.
+        # Only punctuation and whitespace: repeat the last one.
         return None if not text or text[0] >= 128 else match[1] + match[2] + text + text[-1:] + match[2]
     place = rng.choice(places)
     old = text[place : place + 1]

@@ -351,14 +351,14 @@ class _Match:
             if name in found.fields and self.values(value, found.fields[name], depth + 1, private=True):
                 matched = True
                 continue
-            told = leaves(value)
-            if name in found.fields and (not shown or not told or told - public):
+            contained = leaves(value)
+            if name in found.fields and (not shown or not contained or contained - public):
                 return False
             if value in _EMPTY or self._names.may_lack(gold.name, name, value):
                 continue
-            missing |= told - public
+            missing |= contained - public
             # Zeros and ones are in every value: only the whole tells whether they are the same.
-            if not told and isinstance(value, list) and not self._is_part(value, found, depth):
+            if not contained and isinstance(value, list) and not self._is_part(value, found, depth):
                 return False
         if not missing:
             return matched or all(self._names.may_lack(gold.name, name, value) for name, value in private.items())

@@ -56,7 +56,7 @@ def merge_pyproject(base: bytes, changed: bytes) -> bytes:
     found = _parse(merged)
     found.setdefault("tool", {})
     if found != expected:
-        raise Unmergeable("its test configuration cannot be told from the rest, so the base's file is kept")
+        raise Unmergeable("its test configuration cannot be distinguished from the rest, so the base's file is kept")
     return merged
 
 

@@ -35,8 +35,8 @@ def _called_once_with(mock: ast.expr, call: ast.Call) -> ast.expr:
 def _called_with(operation: ast.cmpop, attribute: str) -> Callable[[ast.expr, ast.Call], ast.expr]:
     def condition(mock: ast.expr, call: ast.Call) -> ast.expr:
         named = ast.Dict([ast.Constant(item.arg) for item in call.keywords], [item.value for item in call.keywords])
-        given = ast.Tuple([ast.Tuple(call.args, ast.Load()), named], ast.Load())
-        return ast.Compare(given, [operation], [ast.Attribute(mock, attribute, ast.Load())])
+        expected = ast.Tuple([ast.Tuple(call.args, ast.Load()), named], ast.Load())
+        return ast.Compare(expected, [operation], [ast.Attribute(mock, attribute, ast.Load())])
 
     return condition
 

@@ -317,7 +317,7 @@ class TestCheck:
 
     def _unexpected(self, kinds: list[Any], text: str, known: list[Any], where: str) -> str:
         """Return how an exception differs from the expected class and pattern."""
-        expected, pattern, _, told = [*known, None, None, None][:4]
+        expected, pattern, _, reference = [*known, None, None, None][:4]
         names = [name for name in kinds if isinstance(name, str)]
         if not any(self._is_instance(names, wanted) for wanted in _classes(expected)):
             return f"{where}: {_short(names)} is raised: {text[:200]}"
@@ -327,7 +327,7 @@ class TestCheck:
             found = searches(_pattern(pattern), text)
         except (NotPlain, Unsupported) as error:
             return f"{where}: {error}"
-        if isinstance(told, str) and len(text) > 2 * len(told) + MORE_CHARS:
+        if isinstance(reference, str) and len(text) > 2 * len(reference) + MORE_CHARS:
             return f"{where}: the message of the exception is much longer than with the reference solution"
         return "" if found else f"{where}: the message of the exception is another: {text[:200]}"
 
@@ -428,7 +428,7 @@ class TestCheck:
             stored = known[place]
             if stored is not None and not matches(stored[0], found, self._names):
                 return f"{name_of(found)} differs from that of the reference solution"
-            self.conclusive += stored is not None and place not in site.given and has_content(stored[0])
+            self.conclusive += stored is not None and place not in site.passed_only and has_content(stored[0])
         return ""
 
 

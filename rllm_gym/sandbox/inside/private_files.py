@@ -23,7 +23,7 @@ def isolate(settings: Mapping[str, Any]) -> list[str]:
     """Replace this process's root by the same view with files of its own. No hostile code may run before.
 
     Args:
-        settings: ``host``: the path of the machine's tree; ``keep_host``: whether it stays there; ``room``: an empty
+        settings: ``host``: the path of the machine's tree; ``keep_host``: whether it stays there; ``scratch``: an empty
             directory; ``proc``: whether to mount ``/proc``; ``devices``: the device files; ``own``: mounts that are the
             sandbox's already; ``sources``: path inside of every other mount, with the directory of the machine that it
             comes from and a name in it, or ``""`` for the directory itself.
@@ -31,12 +31,12 @@ def isolate(settings: Mapping[str, Any]) -> list[str]:
     Returns:
         The paths inside whose files are still those of the machine, because the kernel refused.
     """
-    host, room = settings["host"], settings["room"]
+    host, scratch = settings["host"], settings["scratch"]
     if settings["proc"]:
         syscalls.mount("proc", "/proc", "proc", syscalls.MS_NOSUID | syscalls.MS_NODEV | syscalls.MS_NOEXEC)
     points = [point for point in _mount_points() if not _below(point, (host, "/proc"))]
-    syscalls.mount("tmpfs", room, "tmpfs", syscalls.MS_NOSUID, "mode=0755")
-    root, empty = f"{room}/root", f"{room}/empty"
+    syscalls.mount("tmpfs", scratch, "tmpfs", syscalls.MS_NOSUID, "mode=0755")
+    root, empty = f"{scratch}/root", f"{scratch}/empty"
     os.mkdir(root)
     os.mkdir(empty)
     overlays: dict[str, str] = {}
@@ -45,7 +45,7 @@ def isolate(settings: Mapping[str, Any]) -> list[str]:
     def overlay(directory: str) -> str:
         """Return the path of an overlay of a directory; ``""`` if the kernel refuses it."""
         if directory not in overlays:
-            overlays[directory] = target = f"{room}/{len(overlays)}"
+            overlays[directory] = target = f"{scratch}/{len(overlays)}"
             os.mkdir(target)
             options = f"lowerdir={_escaped(directory)}:{empty},userxattr"
             try:
@@ -58,7 +58,7 @@ def isolate(settings: Mapping[str, Any]) -> list[str]:
     for point in points:
         source, flags = point, 0
         if point in settings["devices"]:
-            source, flags = _device(point, room), syscalls.MS_RDONLY | syscalls.MS_NOSUID
+            source, flags = _device(point, scratch), syscalls.MS_RDONLY | syscalls.MS_NOSUID
         elif point in settings["sources"]:
             directory, name = settings["sources"][point]
             if found := overlay(host + directory):
@@ -95,12 +95,12 @@ def _escaped(path: str) -> str:
     return "".join(f"\\{character}" if character in "\\:," else character for character in path)
 
 
-def _device(point: str, room: str) -> str:
+def _device(point: str, scratch: str) -> str:
     """Return a new device file like the one at ``point``; ``point`` if this user may not make one."""
-    made = f"{room}/{os.path.basename(point)}"
+    device = f"{scratch}/{os.path.basename(point)}"
     with contextlib.suppress(OSError):
-        os.mknod(made, stat.S_IFCHR | 0o666, os.stat(point).st_rdev)
-        os.chmod(made, 0o666)
-        os.close(os.open(made, os.O_RDONLY | os.O_NONBLOCK))
-        return made
+        os.mknod(device, stat.S_IFCHR | 0o666, os.stat(point).st_rdev)
+        os.chmod(device, 0o666)
+        os.close(os.open(device, os.O_RDONLY | os.O_NONBLOCK))
+        return device
     return point

@@ -67,7 +67,7 @@ class Source:
         function: ``function(*inputs, **parameters)``.
         inputs: Name and kind of each input.
         gives: Kind of the result.
-        given: Description of the inputs.
+        input_description: Description of the inputs.
         says: The first instruction, with the parameters in braces; ``""`` if the input itself is the result.
         draw: Draws random inputs of about a size, 1 to 5.
         edges: Edge cases that programs often miss.
@@ -80,7 +80,7 @@ class Source:
     function: Callable[..., Any]
     inputs: tuple[tuple[str, str], ...]
     gives: str
-    given: str
+    input_description: str
     says: str
     draw: Callable[[random.Random, int], tuple[Any, ...]]
     edges: tuple[tuple[Any, ...], ...]

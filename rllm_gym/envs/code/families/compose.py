@@ -268,7 +268,7 @@ def kind_of(recipe: Recipe) -> str:
 def statement(recipe: Recipe) -> str:
     """Return the problem statement."""
     source = _source(recipe)
-    values = source.given.format(**_spoken(recipe[0][1]))
+    values = source.input_description.format(**_spoken(recipe[0][1]))
     pieces = recipe if source.says else recipe[1:]
     instructions = [_BY_NAME[name].says.format(**_spoken(parameters)) for name, parameters in pieces]
     if len(instructions) == 1:

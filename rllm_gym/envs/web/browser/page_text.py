@@ -66,7 +66,7 @@ def _escape(match: re.Match[str]) -> str:
 
 
 def outline_lines(tree: Sequence[Node]) -> list[OutlineLine]:
-    """Return the outline of a tree: one line per element or paragraph, indented by two blanks per level."""
+    """Return the outline of a tree: one line per element or paragraph, indented by two spaces per level."""
     return list(_lines(tree, 0))
 
 

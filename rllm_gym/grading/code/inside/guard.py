@@ -159,7 +159,7 @@ class GuardedPeer(Peer):
         if operation == "enter":
             self._entered[id(operands[0])] = self.heap.snapshots() | self._class_data()
         lists, objects = len(self.heap.changed_by_other), len(self.served.changed)
-        given = GivenData(operands, self.served) if operation == "call" and len(operands) == 3 else None
+        received = GivenData(operands, self.served) if operation == "call" and len(operands) == 3 else None
         result: Any = _RAISED
         try:
             result = super().ask(operation, *operands)
@@ -174,7 +174,7 @@ class GuardedPeer(Peer):
                     item for item in touched if type(item) is not ClassAttribute or now.get(item) != before.get(item)
                 ]
             if (changed or touched) and len(self.changing_calls) < 10_000:
-                how = "delayed" if given is None else given.kind_of_change(changed, touched, result)
+                how = "delayed" if received is None else received.kind_of_change(changed, touched, result)
                 self.changing_calls.append((number, how))
                 if mutate is not None:
                     content = repr(result) if how == "rearranged" else content_of([obj for obj, _ in changed])
@@ -436,23 +436,23 @@ class GuardedPeer(Peer):
                     for index, value in enumerate(values)
                 ]
                 same = equal is not None and is_simple(changed) and changed == [*equal.args, *equal.kwargs.values()]
-                decoy = None if same else self._made(constructed, changed)
+                decoy = None if same else self._instance(constructed, changed)
                 if decoy is not None:
                     decoys.append(decoy)
                     break
         return decoys
 
-    def _made(self, constructed: Constructed, values: list[Any]) -> Any:
+    def _instance(self, constructed: Constructed, values: list[Any]) -> Any:
         """Return an object of a class created from these arguments; ``None`` if it cannot be."""
         cls, args, kwargs = constructed
         self._unnumbered += 1
         try:
-            made = self.ask("call", cls, tuple(values[: len(args)]), dict(zip(kwargs, values[len(args) :])))
+            instance = self.ask("call", cls, tuple(values[: len(args)]), dict(zip(kwargs, values[len(args) :])))
         except Exception:
             return None
         finally:
             self._unnumbered -= 1
-        return made if type(made) is cls else None
+        return instance if type(instance) is cls else None
 
     def _contents(self, value: Any, base: str) -> Any:
         kinds = {"bool": int, "int": int, "float": float, "complex": complex, "str": str, "bytes": bytes}
@@ -533,14 +533,14 @@ class GuardedPeer(Peer):
         links = [link for link in (link_of(left), link_of(right)) if link.constructed is not None]
         if not links:
             return
-        made = links[0].constructed
+        constructed = links[0].constructed
         if operation in ("lt", "gt") and links[0] is link_of(left):
-            again = self._made(made, [*made.args, *made.kwargs.values()])
+            again = self._instance(constructed, [*constructed.args, *constructed.kwargs.values()])
             if again is not None and link_of(again).received == 1:
                 self.probed_orders.append(self._holds(operation, right, again))
                 return
         other = right if links[0] is link_of(left) else left
-        decoys = [decoy for _ in range(_MAX_ROUNDS) for decoy in self._decoys(made)]
+        decoys = [decoy for _ in range(_MAX_ROUNDS) for decoy in self._decoys(constructed)]
         if operation in ("lt", "gt"):
             self.probed_orders.append(all(self._holds(operation, other, item) for item in decoys))
         elif decoys:
@@ -608,8 +608,8 @@ def _links(value: Any, depth: int = 3) -> Iterator[Link]:
 
 def _same_arguments(left: Any, right: Any) -> bool:
     """Return whether two objects were created from the same plain arguments."""
-    made = [link.constructed for link in (link_of(left), link_of(right)) if link is not None and link.constructed]
-    return len(made) == 2 and all(map(is_simple, made[0][1:])) and made[0] == made[1]
+    origins = [link.constructed for link in (link_of(left), link_of(right)) if link is not None and link.constructed]
+    return len(origins) == 2 and all(map(is_simple, origins[0][1:])) and origins[0] == origins[1]
 
 
 def _letters() -> list[str]:

@@ -11,7 +11,7 @@ class LazyRandom:
     def __getattr__(self, name: str) -> Any:
         import random
 
-        vars(self).update({key: getattr(made, key) for made in (random.Random(),) for key in _METHODS})
+        vars(self).update({key: getattr(generator, key) for generator in (random.Random(),) for key in _METHODS})
         return vars(self)[name]
 
 

@@ -135,16 +135,16 @@ def lay_out(request: dict[str, Any], contents: Any, left_out: set[str]) -> None:
     """
     for path in request["removed"]:
         remove(path)
-    made = set()
+    created = set()
     for path, kind, executable, size in request["files"]:
         data = contents.read(size)
         if path in left_out:
             continue
         remove(path)
         folder = os.path.dirname(path)
-        if folder and folder not in made:
+        if folder and folder not in created:
             os.makedirs(folder, exist_ok=True)
-            made.add(folder)
+            created.add(folder)
         if kind == "symlink":
             os.symlink(data, os.fsencode(path))
             continue

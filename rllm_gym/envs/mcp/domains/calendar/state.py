@@ -61,7 +61,7 @@ class OfficeCalendar:
         self.owner = owner
         self.people = dict(people)
         self.meetings = {meeting.event_id: meeting for meeting in meetings}
-        self._made = 0
+        self._created = 0
 
     def tools(self) -> Sequence[Any]:
         return (
@@ -142,8 +142,8 @@ class OfficeCalendar:
         if ends <= starts or ends.date() != starts.date():
             raise Refusal(f"A meeting ends after it starts, on the same day; {start[:40]!r} to {end[:40]!r} does not.")
         invited = sorted({self.owner, *map(self._address, attendees)})
-        self._made += 1
-        meeting = Meeting(f"new-{self._made}", title.strip(), written(starts), written(ends), self.owner, invited)
+        self._created += 1
+        meeting = Meeting(f"new-{self._created}", title.strip(), written(starts), written(ends), self.owner, invited)
         self.meetings[meeting.event_id] = meeting
         return meeting
 
