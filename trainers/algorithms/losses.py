@@ -332,10 +332,18 @@ def sequence_ratio(logp_N: Tensor, old_logp_N: Tensor, sequence_N: Tensor) -> Te
     """Return for each token the ratio of its whole sequence, to the power of one over its length (GSPO, equation 7),
     without gradient.
     """
+    return sequence_mean((logp_N - old_logp_N).detach(), sequence_N).exp()
+
+
+def sequence_sum(value_N: Tensor, sequence_N: Tensor) -> Tensor:
+    """Return for each token the sum over the tokens of its sequence (``batch.sequence_N``), with gradient."""
     index_N: Tensor = sequence_N.unique(return_inverse=True)[1]  # type: ignore[no-untyped-call]
-    count_S = index_N.bincount().to(logp_N.dtype)
-    total_S = count_S.new_zeros(len(count_S)).index_add_(0, index_N, (logp_N - old_logp_N).detach())
-    return (total_S / count_S).exp()[index_N]
+    return value_N.new_zeros(len(value_N)).index_add(0, index_N, value_N)[index_N]
+
+
+def sequence_mean(value_N: Tensor, sequence_N: Tensor) -> Tensor:
+    """Return for each token the mean over the tokens of its sequence, with gradient."""
+    return sequence_sum(value_N, sequence_N) / sequence_sum(value_N.new_ones(len(value_N)), sequence_N)
 
 
 VALUE_CLIP = 0.2
