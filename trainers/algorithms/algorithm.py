@@ -12,7 +12,7 @@ from trainers.algorithms.advantages import AdvantageBatch, PerToken, checked_per
 from trainers.algorithms.gae import explained_variance
 from trainers.algorithms.greedy_baselines import GreedyBaselineCache
 from trainers.algorithms.groups import has_variance
-from trainers.algorithms.losses import CLIP, VALUE_CLIP, Loss, checked_loss, clipped_value_loss, corrected
+from trainers.algorithms.losses import CLIP, VALUE_CLIP, Loss, clipped_value_loss, corrected
 from trainers.algorithms.options import Aggregation, AlgorithmOptions, GroupOptions, ValueOptions, check_parts
 from trainers.array_types import BoolArray, FloatArray
 from trainers.samples import Sample
@@ -210,17 +210,15 @@ class AlgorithmRun:
         return numbers
 
     def loss(self, logp_N: Tensor, batch: MicroBatch) -> tuple[Tensor, Tensor]:
-        """Compute the loss per sampled token, and the bound that removed its gradient or limited its weight. If the
-        batch has old log-probs of the trainer, the loss is weighted with their truncated ratio to the sampler's.
+        """Compute the loss per sampled token, and the bound that removed its gradient or limited its weight; see
+        :func:`trainers.algorithms.losses.corrected`.
 
         The bound is 1.0 for the upper one, -1.0 for the lower one and 0.0 for none.
 
         Raises:
             ValueError: The loss function returned something else than two tensors with one value per sampled token.
         """
-        returned = self._loss.function(logp_N, batch, self.options)
-        found = checked_loss(returned, logp_N, f"loss {self._loss.name!r}")
-        return corrected(found, batch, self.options) if "old_logp" in batch.targets else found
+        return corrected(self._loss, logp_N, batch, self.options)
 
     def value_loss(self, value_N: Tensor | None, batch: MicroBatch) -> Tensor:
         """Compute the value head's loss per sampled token; 0 at tokens without a value target.
