@@ -47,7 +47,7 @@ def options(folder: Path, sampler: str, steps: int) -> TrainConfig:
             "progress": False,
             "env": {"id": "rllm/FrozenLake-v0", "max_turns": 2, "parallel": 16},
             "model": {"path": str(make_tiny_model(folder / "tiny")), "tuning": "lora", "lora": {"rank": 8}},
-            "sampler": {"backend": sampler, "restarts": 0},
+            "sampler": {"backend": sampler},
             "sampling": {"max_tokens": 6, "context_length": 1024},
             "algorithm": {"group_size": 4, "groups_per_step": 4, "drop_zero_variance": False, "kl": 0.01},
             "entropy": {"bonus": 0.01, "target": 4.0},

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 from rllm_gym.core import Episode, Step, StopReason, TokenSequence, Trajectory
 
@@ -24,6 +25,7 @@ class Sample:
         greedy: Sampled at temperature 0: a baseline, never trained on.
         terminated: Whether the task itself ended, solved or not. Otherwise a limit truncated the episode, and its
             last state still has a value.
+        components: Sum of each component of the reward over the steps (``info["reward_components"]``), without shaping.
         final_ids: For each agent the prompt of its next reply, if the episode was truncated; empty if there is none.
         overlong: Whether a token or time limit truncated it.
         turn_rewards: For each agent the reward of each of its steps, including shaping; each list sums to
@@ -46,6 +48,7 @@ class Sample:
     role: str = ""
     adapter: str = ""
     final_ids: tuple[tuple[int, ...], ...] = ()
+    components: Mapping[str, float] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if not self.trajectory_S:
@@ -109,6 +112,9 @@ def _sample(episode: Episode, trajectories: Sequence[Trajectory], reward: float,
     sequences = tuple(branch for own in branches for branch in own)
     steps = [step for trajectory in trajectories for step in trajectory.steps]
     part = format_penalty / len(steps) if steps else 0.0
+    components: Counter[str] = Counter()
+    for step in steps:
+        components.update(step.info.get("reward_components") or {})
     reward -= part * sum(map(_invalid, steps))
     return Sample(
         episode.episode_id,
@@ -125,6 +131,7 @@ def _sample(episode: Episode, trajectories: Sequence[Trajectory], reward: float,
         ),
         trajectory_S=tuple(index for index, own in enumerate(branches) for _ in own),
         final_ids=tuple(trajectory.final_ids for trajectory in trajectories),
+        components={name: float(value) for name, value in components.items()},
     )
 
 

@@ -46,7 +46,7 @@ def python_of(page: str) -> str:
 def test_the_algorithms_on_the_training_page_are_those_that_are_tested() -> None:
     shown = blocks("docs/training.md", "python")
     for name in ("maxrl", "icepop"):
-        code = (ROOT / f"tests/trainers/outside/{name}.py").read_text()
+        code = (ROOT / f"examples/algorithms/{name}.py").read_text()
         assert code in shown, name
         assert code.count("\n") <= 30
 

@@ -13,10 +13,7 @@ from trainers.algorithms import algorithm_options, make_algorithm
 from trainers.algorithms.grpo import group_relative
 from trainers.algorithms.losses import (
     clipped_surrogate,
-    importance_factor,
     kl_to_reference,
-    token_ratio,
-    weighted_reinforce,
 )
 from trainers.batching import make_micro_batches, rows_of
 from trainers.samples import Sample
@@ -138,16 +135,6 @@ def test_clipping_removes_the_gradient_only_where_ppo_does() -> None:
     assert clipped.tolist() == [1, 0, -1, 0, 0, 0]
     assert logp.grad is not None
     assert torch.allclose(logp.grad, torch.where(clipped.bool(), torch.zeros(6), -ratio * adv), atol=1e-6)
-
-
-def test_truncated_weights_scale_the_gradient_and_are_not_differentiated() -> None:
-    logp, old = torch.tensor([0.0, 2.0]).requires_grad_(), torch.zeros(2)
-    loss, _ = weighted_reinforce(logp, old, torch.tensor([1.0, 1.0]))
-    factor = importance_factor(token_ratio(logp, old), cap=2.0)
-    (loss * factor).sum().backward()
-    assert logp.grad is not None
-    assert logp.grad.tolist() == pytest.approx([-1.0, -2.0])
-    assert (factor < 1).tolist() == [False, True]
 
 
 def test_the_kl_estimator_agrees_with_the_exact_kl_on_average() -> None:

@@ -103,6 +103,15 @@ IDLE: list[tuple[dict[str, Any], str]] = [
     ({"optimizer": {"lr": float("nan")}}, "lr=nan must be above 0"),
     ({"optimizer": {"weight_decay": -0.1}}, "weight_decay=-0.1 must be 0 or more"),
     ({"algorithm": {"loss": "reinforce", "importance_cap": 1.0}}, "importance_cap=1.0 must be above 1"),
+    (
+        {"algorithm": {"importance_cap": [1.5, 5]}},
+        r"importance_cap=\(1.5, 5.0\) must be one bound above 1, or two around",
+    ),
+    ({"algorithm": {"importance_cap": [0.5, 2, 5]}}, "must be one bound above 1, or two around 1"),
+    (
+        {"algorithm": {"importance_mode": "token-mask"}},
+        "importance_mode='token-mask' has no effect without importance_c",
+    ),
     ({"algorithm": {"name": "ppo", "gamma": 1.1}}, r"gamma=1.1 must be in \[0, 1\]"),
     ({"algorithm": {"name": "ppo", "value_lr": 0.0}}, "value_lr=0.0 must be above 0"),
     ({"entropy": {"bonus": -0.01}}, "bonus=-0.01 must be 0 or more"),

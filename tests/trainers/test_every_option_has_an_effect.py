@@ -44,6 +44,7 @@ OTHER: dict[str, Any] = {
     "dual_clip": 1.5,
     "dppo_threshold": 1e-3,
     "importance_cap": 1.5,
+    "importance_mode": "sequence-mask",
     "old_logprobs": "trainer",
     "epochs": 2,
     "minibatches": 2,
@@ -56,6 +57,8 @@ OTHER: dict[str, Any] = {
     "value_warmup_steps": 0,
 }
 SELECTED = ("name", "loss", "aggregation")
+# What an option only has an effect with.
+TOGETHER: dict[str, dict[str, Any]] = {"importance_mode": {"importance_cap": 1.5}}
 
 
 class OptionBench:
@@ -172,12 +175,12 @@ def config(**algorithm: Any) -> TrainConfig:
 
 def without_effect(bench: OptionBench, **chosen: str) -> list[str]:
     """Return the options of the chosen algorithm and loss that change nothing."""
-    before = config(**chosen)
     found = []
-    for entry in fields(before.algorithm):
+    for entry in fields(config(**chosen).algorithm):
         if entry.name in SELECTED:
             continue
-        after = config(**chosen, **{entry.name: OTHER[entry.name]})
+        needed = TOGETHER.get(entry.name, {})
+        before, after = config(**chosen, **needed), config(**chosen, **needed, **{entry.name: OTHER[entry.name]})
         validate(after)
         pairs = zip(bench.outcome(before), bench.outcome(after), strict=False)
         if not any(a.shape != b.shape or not np.array_equal(a, b) for a, b in pairs):

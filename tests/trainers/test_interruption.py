@@ -265,7 +265,7 @@ def test_a_sampler_that_dies_in_a_step_is_replaced_and_nothing_is_lost(
 def test_samplers_that_keep_dying_end_the_run_with_a_checkpoint_of_the_last_complete_step(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    config = echo_config(tmp_path, steps=4, deterministic=True, sampler={"restarts": 2})
+    config = echo_config(tmp_path, steps=4, deterministic=True)
     monkeypatch.setattr("trainers.run.setup.make_sampler", failing_sampler([6, 0, 0]))
     with pytest.raises(SamplerError, match="the engine died"):
         train(config)

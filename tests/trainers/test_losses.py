@@ -164,21 +164,63 @@ def test_gspo_has_the_gradient_of_its_objective() -> None:
     assert -slope * weight == pytest.approx(numeric, rel=1e-5)
 
 
+MODES = ("token-truncate", "token-mask", "sequence-truncate", "sequence-mask")
+
+
+def importance_weights(
+    log_ratio: np.ndarray, sequence: np.ndarray, mode: str, low: float, high: float
+) -> tuple[list[float], list[float], list[int]]:
+    """For each token: the ratio, the weight that takes its place, and the bound that it exceeds."""
+    ratios, weights, bounds = [], [], []
+    for index, own in enumerate(sequence.tolist()):
+        chosen = log_ratio[sequence == own] if mode.startswith("sequence") else log_ratio[index : index + 1]
+        ratio = float(np.prod(np.exp(chosen)))
+        inside = low <= ratio <= high
+        ratios.append(ratio)
+        bounds.append(0 if inside else 1 if ratio > high else -1)
+        weights.append(min(max(ratio, low), high) if inside or mode.endswith("truncate") else 0.0)
+    return ratios, weights, bounds
+
+
 @settings(max_examples=20, deadline=None)
 @given(seed=st.integers(0, 2**32 - 1))
-@for_every("loss", ["clip", "gspo", "dppo", "reinforce"])
-def test_importance_caps(loss: str, seed: int) -> None:
+@for_every("mode", MODES)
+@for_every("cap", [1.3, (0.7, 1.3)])
+@for_every("loss", ["clip", "dppo", "reinforce"])
+def test_importance_weights_to_the_sampler_are_limited(loss: str, cap: Any, mode: str, seed: int) -> None:
+    """With the sampler's log-probs the loss's own ratio is limited; with the trainer's, theirs to the sampler's is."""
     new, old, adv, sequence = draw(seed)
-    batch = micro_batch(old, adv, sequence)
+    low, high = cap if isinstance(cap, tuple) else (0.0, cap)
     bare: dict[str, Any] = {"loss": loss, **({"importance_cap": 1e9} if loss == "reinforce" else {})}
-    plain, plain_slope, _ = evaluate(bare, new, batch)
-    capped, slope, _ = evaluate({**bare, "importance_cap": 1.3}, new, batch)
-    ratio = np.exp(new - old)
-    if loss == "gspo":
-        ratio = sequence_ratios(new, old, sequence)
-    factor = np.minimum(1.0, 1.3 / ratio)
-    assert capped == pytest.approx(plain * factor, abs=1e-12)
-    assert slope == pytest.approx(plain_slope * factor, abs=1e-12)
+    limited = {"loss": loss, "importance_cap": cap, "importance_mode": mode}
+    sampler = old + np.random.default_rng(seed).normal(scale=0.4, size=len(old))
+
+    plain, plain_slope, plain_bound = evaluate(bare, new, micro_batch(old, adv, sequence))
+    ratio, weight, bound = importance_weights(new - old, sequence, mode, low, high)
+    found, slope, found_bound = evaluate(limited, new, micro_batch(old, adv, sequence))
+    factor = np.array(weight) / np.array(ratio)
+    assert found == pytest.approx(plain * factor, abs=1e-9)
+    assert slope == pytest.approx(plain_slope * factor, abs=1e-9)
+    if mode.endswith("truncate"):
+        assert found_bound.tolist() == np.where(plain_bound != 0, plain_bound, bound).tolist()
+
+    _, weight, bound = importance_weights(old - sampler, sequence, mode, low, high)
+    found, slope, _ = evaluate(limited, new, micro_batch(sampler, adv, sequence, old_logp=old))
+    if loss == "reinforce":  # it has no other bound of the ratio to the trainer's
+        weight = list(np.array(weight) * np.minimum(1.0, high / np.exp(new - old)))
+    assert found == pytest.approx(plain * weight, abs=1e-9)
+    assert slope == pytest.approx(plain_slope * weight, abs=1e-9)
+
+
+def test_an_infinite_ratio_that_is_masked_leaves_a_finite_gradient() -> None:
+    new, old = np.array([-0.1, -0.1, -900.0]), np.array([-2000.0, -0.2, -0.1])
+    for mode in ("token-mask", "sequence-mask"):
+        options = {"importance_cap": (0.5, 5.0), "importance_mode": mode}
+        loss, slope, bound = evaluate(options, new, micro_batch(old, -np.ones(3), np.arange(3)))
+        assert bound.tolist() == [1, 0, -1]
+        assert (loss != 0).tolist() == (slope != 0).tolist() == [False, True, False]
+        assert np.isfinite(loss).all()
+        assert np.isfinite(slope).all()
 
 
 def test_a_ratio_that_overflows_and_is_dropped_leaves_a_finite_gradient() -> None:

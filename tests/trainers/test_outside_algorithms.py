@@ -16,11 +16,11 @@ import numpy as np
 import pytest
 import torch
 from echo_config import echo_config
-from outside.icepop import ICEPOP, ICEPOP_LOSS
-from outside.maxrl import MAXRL, MaxRLOptions
-from test_losses import draw, micro_batch
+from test_losses import micro_batch
 from token_sequences import token_sequence
 
+from examples.algorithms.icepop import ICEPOP, ICEPOP_LOSS
+from examples.algorithms.maxrl import MAXRL, MaxRLOptions
 from rllm_gym.core import Episode
 from rllm_gym.engine import load_episodes
 from trainers.algorithms import (
@@ -56,7 +56,7 @@ def train_from_the_command_line(folder: Path, *words: str) -> dict[str, Any]:
     command = [sys.executable, "-m", "rllm_gym", "train", "--config", str(folder / "echo.yaml"), *words]
     done = subprocess.run(
         command,
-        cwd=HERE / "outside",  # modules in the working directory are found
+        cwd=HERE.parents[1] / "examples" / "algorithms",  # modules in the working directory are found
         env={**os.environ, "PYTHONPATH": os.pathsep.join([str(HERE.parents[1]), str(HERE)])},
         capture_output=True,
         text=True,
@@ -108,27 +108,11 @@ def test_an_outside_loss_is_trained_from_the_command_line(tmp_path: Path) -> Non
     assert row["policy/clip_fraction/low"] == row["policy/clip_fraction/high"] == 0.0
     masked = tmp_path / "masked"
     masked.mkdir()
-    train(two_steps(masked, algorithm={"loss": "outside.icepop:ICEPOP_LOSS", "max_ratio": 0.99}))
+    train(two_steps(masked, algorithm={"loss": "examples.algorithms.icepop:ICEPOP_LOSS", "max_ratio": 0.99}))
     row = first_row(masked)
     assert row["policy/clip_fraction/high"] == 1.0
     assert row["loss"] == 0.0
     assert row["optim/grad_norm"] == 0.0
-
-
-@pytest.mark.parametrize("seed", range(5))
-def test_an_outside_loss_equals_its_formula(seed: int) -> None:
-    new, old, adv, sequence = draw(seed)
-    options = algorithm_options(ICEPOP, min_ratio=0.8, max_ratio=1.5)
-    logp_N = torch.tensor(new).requires_grad_()
-    loss_N, bound_N = make_algorithm(options).loss(logp_N, micro_batch(old, adv, sequence))
-    loss_N.sum().backward()  # type: ignore[no-untyped-call]
-    for index, (n, o, a) in enumerate(zip(new, old, adv, strict=True)):
-        ratio = np.exp(n - o)
-        expected = -ratio * a if 0.8 <= ratio <= 1.5 else 0.0
-        assert loss_N[index].item() == pytest.approx(expected, abs=1e-12)
-        assert logp_N.grad is not None
-        assert logp_N.grad[index].item() == pytest.approx(expected, abs=1e-12)
-        assert bound_N[index].item() == (1.0 if ratio > 1.5 else -1.0 if ratio < 0.8 else 0.0)
 
 
 class Log(Callback):
@@ -170,8 +154,8 @@ def test_train_takes_an_algorithm_and_callbacks(tmp_path: Path) -> None:
         ("end", (tmp_path / "run", False)),
     ]
     stored = load_yaml(TrainConfig, tmp_path / "run" / "config.yaml").algorithm  # what --resume would read
-    assert stored == algorithm_options("outside.maxrl:MAXRL", group_size=3, groups_per_step=4)
-    assert algorithm_options(ICEPOP).name == "outside.icepop:ICEPOP", "found by its loss"
+    assert stored == algorithm_options("examples.algorithms.maxrl:MAXRL", group_size=3, groups_per_step=4)
+    assert algorithm_options(ICEPOP).name == "examples.algorithms.icepop:ICEPOP", "found by its loss"
     assert algorithm_options(replace(MAXRL)).name == "maxrl", "not a global name of its module"
     with pytest.raises(ConfigError, match="maxrl with loss clip has no option 'normalize_std'"):
         train(replace(config, algorithm=algorithm_options(normalize_std=True)), algorithm=MAXRL)
@@ -275,13 +259,13 @@ def test_an_error_in_a_module_of_the_user_is_shown_with_its_place(
         algorithm_options("with_an_error:A")
     with pytest.raises(ConfigError, match=r"No module named 'no_such_package' .*with_an_absent_import.py:1\)"):
         algorithm_options("with_an_absent_import:A")
-    with pytest.raises(ConfigError, match=r"module outside\.maxrl has no 'MINE'; write module:name"):
-        algorithm_options("outside.maxrl:MINE")
+    with pytest.raises(ConfigError, match=r"module examples\.algorithms\.maxrl has no 'MINE'; write module:name"):
+        algorithm_options("examples.algorithms.maxrl:MINE")
 
 
 def test_icepop_can_be_the_loss_of_another_algorithm() -> None:
-    options = algorithm_options("rloo", loss="outside.icepop:ICEPOP_LOSS", max_ratio=3.0)
-    assert options.loss == "outside.icepop:ICEPOP_LOSS"
+    options = algorithm_options("rloo", loss="examples.algorithms.icepop:ICEPOP_LOSS", max_ratio=3.0)
+    assert options.loss == "examples.algorithms.icepop:ICEPOP_LOSS"
     assert isinstance(options, ICEPOP_LOSS.options)
 
 

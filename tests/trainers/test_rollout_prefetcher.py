@@ -370,7 +370,6 @@ IMPOSSIBLE: list[tuple[dict[str, Any], str]] = [
     ({"sampler": {"backend": "vllm", "merge_adapters": True}}, "which has no adapters"),
     ({"sampler": {"backend": "openai"}}, "sampler.url is missing"),
     ({"sampler": {"backend": "openai"}}, "model.tuning=full with sampler.backend=openai"),
-    ({"sampler": {"restarts": -1}}, "restarts=-1 must be 0 or more"),
     ({"validation": {"best": "reward"}}, "not a validation metric"),
 ]
 

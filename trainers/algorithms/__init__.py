@@ -2,7 +2,7 @@
 
 from trainers.algorithms.advantages import AdvantageBatch, PerToken, per_episode
 from trainers.algorithms.algorithm import Algorithm, AlgorithmRun, RolloutRequest
-from trainers.algorithms.losses import Loss
+from trainers.algorithms.losses import Loss, sequence_mean, sequence_sum
 from trainers.algorithms.options import (
     AlgorithmOptions,
     DiscountOptions,
@@ -31,4 +31,6 @@ __all__ = [
     "algorithm_options",
     "make_algorithm",
     "per_episode",
+    "sequence_mean",
+    "sequence_sum",
 ]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -18,6 +18,10 @@ STD_EPSILON = 1e-6
 """Added to a standard deviation before something is divided by it."""
 
 
+PerToken = Mapping[str, list[FloatArray]]
+"""By name, for each sample one value per sampled token, its sequences in order."""
+
+
 @dataclass(frozen=True, slots=True)
 class AdvantageBatch:
     """Samples and their measurements. Lists have one entry per sample.
@@ -29,6 +33,7 @@ class AdvantageBatch:
         values: Value of the state in which each token was sampled, if there is a value head.
         final_values: For each agent of the sample the value of the state after its last step, where the sample has its
             ``final_ids``; 0 elsewhere.
+        signals: What the algorithm's ``signals`` ask for, by name: one value per sampled token.
     """
 
     samples: Sequence[Sample]
@@ -36,6 +41,7 @@ class AdvantageBatch:
     cost: list[FloatArray]
     values: list[FloatArray] | None = None
     final_values: list[FloatArray] | None = None
+    signals: PerToken = field(default_factory=dict)
 
     @property
     def reward_B(self) -> FloatArray:
@@ -51,10 +57,6 @@ class AdvantageBatch:
     @property
     def greedy_B(self) -> BoolArray:
         return np.array([sample.greedy for sample in self.samples], dtype=bool)
-
-
-PerToken = Mapping[str, list[FloatArray]]
-"""By name, for each sample one value per sampled token, its sequences in order."""
 
 
 def select(per_token: PerToken, chosen: Sequence[int]) -> PerToken:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +12,7 @@ from trainers.algorithms.advantages import AdvantageBatch, PerToken, checked_per
 from trainers.algorithms.gae import explained_variance
 from trainers.algorithms.greedy_baselines import GreedyBaselineCache
 from trainers.algorithms.groups import has_variance
-from trainers.algorithms.losses import CLIP, VALUE_CLIP, Loss, checked_loss, clipped_value_loss, corrected
+from trainers.algorithms.losses import CLIP, VALUE_CLIP, Loss, clipped_value_loss, corrected
 from trainers.algorithms.options import Aggregation, AlgorithmOptions, GroupOptions, ValueOptions, check_parts
 from trainers.array_types import BoolArray, FloatArray
 from trainers.samples import Sample
@@ -21,6 +21,10 @@ if TYPE_CHECKING:  # torch is imported only when a loss is computed
     from torch import Tensor
 
     from trainers.batching import MicroBatch
+
+
+SIGNALS = ("entropy", "old_logp")
+"""What an algorithm can ask for in :attr:`Algorithm.signals`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +60,8 @@ class Algorithm:
         rollouts_per_prompt: Called with the options; returns the episodes to sample for a task. Greedy ones are never
             trained on, and reused as long as the weights do not change.
         aggregation: How the losses of tokens are weighted; ``None`` for what the loss prefers.
+        signals: What else must be computed of the samples before the update, for ``batch.signals`` of ``advantages``:
+            ``"entropy"``, the policy's entropy where each token was sampled, and ``"old_logp"``, its log-prob.
     """
 
     name: str
@@ -64,6 +70,7 @@ class Algorithm:
     loss: Loss = CLIP
     rollouts_per_prompt: Callable[[Any], Sequence[RolloutRequest]] = stochastic_rollouts
     aggregation: Aggregation | None = None
+    signals: Collection[str] = ()
 
     def __post_init__(self) -> None:
         if not isinstance(self.loss, Loss):
@@ -73,6 +80,8 @@ class Algorithm:
             raise TypeError(f"loss={self.loss!r} of algorithm {self.name!r} is not a Loss; use {use}")
         functions = {"advantages": self.advantages, "rollouts_per_prompt": self.rollouts_per_prompt}
         check_parts(f"algorithm {self.name!r}", functions, self.aggregation)
+        if isinstance(self.signals, str) or not set(self.signals) <= set(SIGNALS):
+            raise ValueError(f"signals={self.signals!r} of algorithm {self.name!r} are not some of {SIGNALS}")
 
 
 class AlgorithmRun:
@@ -88,8 +97,8 @@ class AlgorithmRun:
         value: The options of the value head; ``None`` without one.
         required_signals: What must be computed of the samples before the update, for each sampled token: ``"values"``,
             the value head's value of the state in which it was sampled (and ``"final_values"``, those of the states
-            after truncated episodes), and ``"ref_logp"``, its log-prob under the
-            reference model.
+            after truncated episodes), ``"ref_logp"``, its log-prob under the reference model, and the algorithm's
+            own ``signals``.
         dynamic_sampling: Maximum number of additional rollout rounds per step.
     """
 
@@ -99,7 +108,7 @@ class AlgorithmRun:
         self.max_tokens = max_tokens
         self.value = options if isinstance(options, ValueOptions) else None
         needed = {"values": self.value is not None, "ref_logp": options.kl_reward > 0}
-        self.required_signals = frozenset(name for name, is_needed in needed.items() if is_needed)
+        self.required_signals = frozenset(algorithm.signals) | {name for name, is_needed in needed.items() if is_needed}
         self.dynamic_sampling = options.dynamic_sampling if isinstance(options, GroupOptions) else 0
         self._loss = loss
         self._greedy = GreedyBaselineCache() if any(request.greedy for request in self.rollout_plan()) else None
@@ -173,7 +182,7 @@ class AlgorithmRun:
                 )
         keep_B = self.trainable_mask(samples)
         values, final_values = signals.get("values"), signals.get("final_values")
-        batch = AdvantageBatch(samples, keep_B, self._cost(samples, signals), values, final_values)
+        batch = AdvantageBatch(samples, keep_B, self._cost(samples, signals), values, final_values, signals)
         names = ("adv",) if self.value is None else ("adv", "value", "return", "decision")
         returned = self.algorithm.advantages(batch, self.options)
         return checked_per_token(returned, names, batch, f"algorithm {self.algorithm.name!r}")
@@ -201,17 +210,15 @@ class AlgorithmRun:
         return numbers
 
     def loss(self, logp_N: Tensor, batch: MicroBatch) -> tuple[Tensor, Tensor]:
-        """Compute the loss per sampled token, and the bound that removed its gradient or limited its weight. If the
-        batch has old log-probs of the trainer, the loss is weighted with their truncated ratio to the sampler's.
+        """Compute the loss per sampled token, and the bound that removed its gradient or limited its weight; see
+        :func:`trainers.algorithms.losses.corrected`.
 
         The bound is 1.0 for the upper one, -1.0 for the lower one and 0.0 for none.
 
         Raises:
             ValueError: The loss function returned something else than two tensors with one value per sampled token.
         """
-        returned = self._loss.function(logp_N, batch, self.options)
-        found = checked_loss(returned, logp_N, f"loss {self._loss.name!r}")
-        return corrected(found, batch, self.options) if "old_logp" in batch.targets else found
+        return corrected(self._loss, logp_N, batch, self.options)
 
     def value_loss(self, value_N: Tensor | None, batch: MicroBatch) -> Tensor:
         """Compute the value head's loss per sampled token; 0 at tokens without a value target.

@@ -9,12 +9,13 @@ The module only calls methods of tensors: importing torch takes seconds, and the
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from trainers.algorithms.options import Aggregation, LossOptions, at_least_0, check_parts, ratio_above_1
-from trainers.option_checks import positive
+from trainers.option_checks import idle, positive
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -75,21 +76,34 @@ def checked_loss(returned: Any, logp_N: Tensor, owner: str) -> tuple[Tensor, Ten
 
 
 @dataclass(frozen=True)
-class CappedOptions(LossOptions):
-    """Options of losses that are proportional to the ratio."""
+class CorrectionOptions(LossOptions):
+    """Options of losses whose importance weights to the sampler can be limited. A loss of yours gets them by deriving
+    its options from these.
+    """
 
-    importance_cap: float | None = None
-    """Largest ratio to the old log-probs that is used in full; a larger one is truncated to it (truncated importance
-    sampling). None for no limit. If the old log-probs are the trainer's, their ratio to the sampler's is limited, too;
-    None for 2."""
+    importance_cap: float | tuple[float, float] | None = None
+    """Bounds of the ratio to the sampler's probability: the upper one, or both, for example 0.5 5. The ratio is that of
+    the old log-probs if these are the trainer's, else the current one. None for no bounds, or for 2 if the old
+    log-probs are the trainer's."""
+    importance_mode: Literal["token-truncate", "token-mask", "sequence-truncate", "sequence-mask"] = "token-truncate"
+    """What the bounds limit, and how: the weight of a token by its own ratio, or by the product of the ratios of its
+    sequence; truncated to the nearer bound (truncated importance sampling, Yao et al. 2025), or 0 outside the bounds
+    (by token: IcePop, Ling Team 2025; by sequence: masked importance sampling, Liu et al. 2025)."""
 
     def check(self, problems: list[str]) -> None:
         super().check(problems)
-        ratio_above_1(self, ("importance_cap",), problems)
+        bounds = self.importance_cap
+        if bounds is None:
+            if getattr(self, "old_logprobs", "") != "trainer":
+                idle(self, "algorithm.", ("importance_mode",), "without importance_cap", problems)
+        elif not isinstance(bounds, tuple):
+            ratio_above_1(self, ("importance_cap",), problems)
+        elif len(bounds) != 2 or not 0 <= bounds[0] < 1 < bounds[1]:
+            problems.append(f"algorithm.importance_cap={bounds} must be one bound above 1, or two around 1")
 
 
 @dataclass(frozen=True)
-class ClipOptions(CappedOptions):
+class ClipOptions(CorrectionOptions):
     """Options of PPO's clipped objective."""
 
     clip_low: float = 0.2
@@ -106,7 +120,7 @@ class ClipOptions(CappedOptions):
 
 
 @dataclass(frozen=True)
-class GspoOptions(CappedOptions):
+class GspoOptions(CorrectionOptions):
     """Options of GSPO; the ratios are those of sequences."""
 
     clip_low: float = 3e-4
@@ -134,7 +148,7 @@ class CispoOptions(LossOptions):
 
 
 @dataclass(frozen=True)
-class DppoOptions(CappedOptions):
+class DppoOptions(CorrectionOptions):
     """Options of DPPO."""
 
     dppo_threshold: float = 0.2
@@ -146,16 +160,12 @@ class DppoOptions(CappedOptions):
 
 
 @dataclass(frozen=True)
-class ReinforceOptions(LossOptions):
+class ReinforceOptions(CorrectionOptions):
     """Options of REINFORCE with importance weights."""
 
-    importance_cap: float = 2.0
-    """Largest importance weight of a token; a larger one is truncated to it. If the old log-probs are the trainer's,
-    their ratio to the sampler's is limited, too."""
-
-    def check(self, problems: list[str]) -> None:
-        super().check(problems)
-        ratio_above_1(self, ("importance_cap",), problems)
+    importance_cap: float | tuple[float, float] | None = 2.0
+    """Bounds of the ratio to the sampler's probability: the upper one, or both, for example 0.5 5. If the old log-probs
+    are the trainer's, their ratio to the sampler's is limited, and the current ratio to them by the upper bound."""
 
 
 def _check_bounds(options: ClipOptions | GspoOptions, problems: list[str]) -> None:
@@ -169,17 +179,13 @@ def _check_bounds(options: ClipOptions | GspoOptions, problems: list[str]) -> No
 def _clip(logp_N: Tensor, batch: MicroBatch, options: ClipOptions) -> tuple[Tensor, Tensor]:
     """PPO's clipped ratio."""
     old_N, adv_N = batch.old_logp_N, batch.targets["adv"]
-    found = clipped_surrogate(
-        logp_N, old_N, adv_N, low=options.clip_low, high=options.clip_high, dual=options.dual_clip
-    )
-    return _capped(found, token_ratio(logp_N, old_N), options.importance_cap)
+    return clipped_surrogate(logp_N, old_N, adv_N, low=options.clip_low, high=options.clip_high, dual=options.dual_clip)
 
 
 def _gspo(logp_N: Tensor, batch: MicroBatch, options: GspoOptions) -> tuple[Tensor, Tensor]:
     """The clipped ratio of the whole sequence."""
     old_N, adv_N, sequence_N = batch.old_logp_N, batch.targets["adv"], batch.sequence_N
-    found = sequence_surrogate(logp_N, old_N, adv_N, sequence_N, low=options.clip_low, high=options.clip_high)
-    return _capped(found, sequence_ratio(logp_N, old_N, sequence_N), options.importance_cap)
+    return sequence_surrogate(logp_N, old_N, adv_N, sequence_N, low=options.clip_low, high=options.clip_high)
 
 
 def _cispo(logp_N: Tensor, batch: MicroBatch, options: CispoOptions) -> tuple[Tensor, Tensor]:
@@ -191,40 +197,56 @@ def _cispo(logp_N: Tensor, batch: MicroBatch, options: CispoOptions) -> tuple[Te
 def _dppo(logp_N: Tensor, batch: MicroBatch, options: DppoOptions) -> tuple[Tensor, Tensor]:
     """Drops tokens by how far their probability changed."""
     old_N, adv_N = batch.old_logp_N, batch.targets["adv"]
-    found = divergence_masked(logp_N, old_N, adv_N, threshold=options.dppo_threshold)
-    return _capped(found, token_ratio(logp_N, old_N), options.importance_cap)
+    return divergence_masked(logp_N, old_N, adv_N, threshold=options.dppo_threshold)
 
 
 def _reinforce(logp_N: Tensor, batch: MicroBatch, options: ReinforceOptions) -> tuple[Tensor, Tensor]:
     """The ratio as a truncated weight."""
-    old_N = batch.old_logp_N
-    found = weighted_reinforce(logp_N, old_N, batch.targets["adv"])
-    return _capped(found, token_ratio(logp_N, old_N), options.importance_cap)
+    found = weighted_reinforce(logp_N, batch.old_logp_N, batch.targets["adv"])
+    bounds = _bounds(options)
+    if "old_logp" not in batch.targets or bounds is None:
+        return found  # the ratio is that to the sampler, which `corrected` limits
+    log_ratio_N = (logp_N - batch.old_logp_N).detach()
+    return found[0] * (math.log(bounds[1]) - log_ratio_N).clamp(max=0.0).exp(), found[1]
 
 
-# The largest weight of a token for a difference between sampler and trainer, unless the loss has a cap of its own.
+# The largest importance weight for a difference between trainer and sampler, unless ``importance_cap`` has another.
 _CORRECTION_CAP = 2.0
+# Limits a factor of tokens that the policy gives up, whose ratio is near 0.
+_MAX_LOG_FACTOR = 20.0
 
 
-def corrected(found: tuple[Tensor, Tensor], batch: MicroBatch, options: object) -> tuple[Tensor, Tensor]:
-    """Weight a loss with the ratio of the old policy to the sampler, truncated to ``importance_cap`` or, without it, 2.
+def corrected(loss: Loss, logp_N: Tensor, batch: MicroBatch, options: Any) -> tuple[Tensor, Tensor]:
+    """Compute a loss with its importance weights to the sampler limited as :class:`CorrectionOptions` say.
 
-    Decoupled PPO (Hilton et al. 2021) with truncated importance sampling (Yao et al. 2025).
+    If the old log-probs are the trainer's, the loss is weighted with the limited ratio of these to the sampler's
+    (decoupled PPO, Hilton et al. 2021). Otherwise its own ratio is that to the sampler: the loss is multiplied by what
+    the limit makes of it.
     """
-    loss_N, bound_N = found
-    ratio_N = token_ratio(batch.old_logp_N, batch.sampler_logp_N)
-    cap = getattr(options, "importance_cap", None) or _CORRECTION_CAP
-    return ratio_N.clamp(max=cap) * loss_N, bound_N.where(bound_N != 0, (ratio_N > cap).to(bound_N.dtype))
+    owner = f"loss {loss.name!r}"
+    recomputed = "old_logp" in batch.targets
+    bounds = _bounds(options) or ((0.0, _CORRECTION_CAP) if recomputed else None)
+    if bounds is None:
+        return checked_loss(loss.function(logp_N, batch, options), logp_N, owner)
+    low, high = bounds
+    mode = getattr(options, "importance_mode", "token-truncate")
+    log_ratio_N = (batch.old_logp_N if recomputed else logp_N.detach()) - batch.sampler_logp_N
+    if mode.startswith("sequence"):
+        log_ratio_N = sequence_sum(log_ratio_N, batch.sequence_N)
+    log_limited_N = log_ratio_N.clamp(math.log(low) if low else -math.inf, math.log(high))
+    outside_N = (log_ratio_N - log_limited_N).sign()
+    weight_N = (log_limited_N if recomputed else (log_limited_N - log_ratio_N).clamp(max=_MAX_LOG_FACTOR)).exp()
+    if mode.endswith("mask"):
+        # The loss sees a ratio of 1 there: that of a masked token may be infinite, and so its gradient.
+        logp_N = logp_N.where(outside_N == 0, batch.old_logp_N)
+        weight_N = weight_N.where(outside_N == 0, 0.0)
+    loss_N, bound_N = checked_loss(loss.function(logp_N, batch, options), logp_N, owner)
+    return weight_N * loss_N, bound_N.where(bound_N != 0, outside_N)
 
 
-def _capped(found: tuple[Tensor, Tensor], ratio_N: Tensor, cap: float | None) -> tuple[Tensor, Tensor]:
-    """Limit the ratio that a loss is proportional to."""
-    if cap is None:
-        return found
-    loss_N, bound_N = found
-    factor_N = importance_factor(ratio_N, cap)
-    capped_N = (factor_N < 1).to(factor_N.dtype)
-    return factor_N * loss_N, bound_N.where(bound_N != 0, capped_N)
+def _bounds(options: Any) -> tuple[float, float] | None:
+    cap = getattr(options, "importance_cap", None)
+    return cap if isinstance(cap, tuple | None) else (0.0, cap)
 
 
 CLIP = Loss("clip", ClipOptions, _clip)
@@ -306,7 +328,7 @@ def divergence_masked(logp_N: Tensor, old_logp_N: Tensor, adv_N: Tensor, *, thre
 def weighted_reinforce(logp_N: Tensor, old_logp_N: Tensor, adv_N: Tensor) -> tuple[Tensor, Tensor]:
     """Compute REINFORCE with importance weights: ``-ratio * A * logp``, without gradient through the weight.
 
-    :func:`importance_factor` truncates the weight.
+    :func:`corrected` limits the weight.
 
     Returns:
         Loss per token, and 0.0: nothing is clipped.
@@ -315,27 +337,22 @@ def weighted_reinforce(logp_N: Tensor, old_logp_N: Tensor, adv_N: Tensor) -> tup
     return -weight_N * adv_N * logp_N, logp_N.new_zeros(len(logp_N))
 
 
-def importance_factor(ratio_N: Tensor, cap: float) -> Tensor:
-    """Compute the factor of losses proportional to the ratio that limits the ratio to ``cap``.
-
-    Truncated importance sampling: Ionides 2008; for numerical differences of sampler and trainer: Yao et al. 2025.
-    """
-    return (cap / ratio_N).clamp(max=1.0)
-
-
-def token_ratio(logp_N: Tensor, old_logp_N: Tensor) -> Tensor:
-    """Return the ratio of each token's probability to that under the old policy, without gradient."""
-    return (logp_N - old_logp_N).exp().detach()
-
-
 def sequence_ratio(logp_N: Tensor, old_logp_N: Tensor, sequence_N: Tensor) -> Tensor:
     """Return for each token the ratio of its whole sequence, to the power of one over its length (GSPO, equation 7),
     without gradient.
     """
+    return sequence_mean((logp_N - old_logp_N).detach(), sequence_N).exp()
+
+
+def sequence_sum(value_N: Tensor, sequence_N: Tensor) -> Tensor:
+    """Return for each token the sum over the tokens of its sequence (``batch.sequence_N``), with gradient."""
     index_N: Tensor = sequence_N.unique(return_inverse=True)[1]  # type: ignore[no-untyped-call]
-    count_S = index_N.bincount().to(logp_N.dtype)
-    total_S = count_S.new_zeros(len(count_S)).index_add_(0, index_N, (logp_N - old_logp_N).detach())
-    return (total_S / count_S).exp()[index_N]
+    return value_N.new_zeros(len(value_N)).index_add(0, index_N, value_N)[index_N]
+
+
+def sequence_mean(value_N: Tensor, sequence_N: Tensor) -> Tensor:
+    """Return for each token the mean over the tokens of its sequence, with gradient."""
+    return sequence_sum(value_N, sequence_N) / sequence_sum(value_N.new_ones(len(value_N)), sequence_N)
 
 
 VALUE_CLIP = 0.2

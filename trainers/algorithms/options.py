@@ -63,9 +63,10 @@ class AlgorithmOptions(Options):
     """The old log-probs, to which the loss limits the ratio. ``sampler``: those the tokens were sampled with; the ratio
     then also covers sampling ahead and rounding differences between sampler and trainer (verl's bypass mode).
     ``trainer``: those of the trainer before the update; the loss is also weighted with their ratio to the sampler's,
-    truncated to 2 or ``importance_cap`` (decoupled PPO with truncated importance sampling, TRL's default). This takes
-    another forward pass if there are several optimizer steps per batch. ``auto``: the sampler's, until rounding alone
-    would limit more than 1 % of the tokens; from then on the trainer's."""
+    limited by ``importance_cap`` and ``importance_mode``, by default truncated to 2 (decoupled PPO with truncated
+    importance sampling, TRL's default). This takes another forward pass if there are several optimizer steps per batch.
+    ``auto``: the sampler's, until rounding alone would limit more than 1 % of the tokens; from then on the
+    trainer's."""
     epochs: int = 1
     """Passes over each batch of episodes."""
     minibatches: int = 1

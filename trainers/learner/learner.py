@@ -226,8 +226,10 @@ class Learner:
             measured = {"ref_logp": self.policy.reference_logprobs(batch)} if "ref_logp" in asked else {}
             if "values" in asked:
                 measured["values"] = self.policy.values(batch)
-            if "old_logp" in asked:
-                measured["old_logp"] = self.policy.outputs(batch).logp_N
+            if "old_logp" in asked or "entropy" in asked:
+                outputs = self.policy.outputs(batch)
+                own = {"old_logp": outputs.logp_N, "entropy": outputs.entropy_N}
+                measured |= {name: own[name] for name in own.keys() & asked}
             sequence_N, column_N = batch.sequence_N.cpu().numpy(), batch.column_N.cpu().numpy()
             order = np.lexsort((column_N, sequence_N))
             for name, value_N in measured.items():

@@ -19,6 +19,9 @@ from trainers.rollouts.sampler_factory import active_weights, base_weights, weig
 
 _log = logging.getLogger(__name__)
 
+MAX_RESTARTS = 2
+"""Number of samplers in a step that are replaced after they died; their requests are repeated."""
+
 
 class WeightPublisher:
     """Syncs trained and frozen weights to the sampler, each under its name.
@@ -84,7 +87,7 @@ class WeightPublisher:
             SamplerError: The sampler was created by the caller of the run, or too many died in this step.
         """
         while True:
-            if self._make_sampler is None or self._replaced >= self._config.sampler.restarts:
+            if self._make_sampler is None or self._replaced >= MAX_RESTARTS:
                 raise error
             self._replaced += 1
             _log.warning("the sampler died and is replaced: %s", error)

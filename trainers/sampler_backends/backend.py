@@ -19,9 +19,6 @@ class SamplerOptions:
     ``vllm-server``: vLLM in a separate process; the run survives a crash of it. ``openai``: an endpoint operated by
     others that accepts token ids and loads LoRA adapters. ``my_module:MY_BACKEND``: a SamplerBackend of your own. For
     the options of a backend, use ``--sampler.backend vllm --help``."""
-    restarts: int = 2
-    """Number of consecutive restarts of a sampler that died, with the current weights. Requests in progress are
-    repeated."""
 
     @property
     def merges(self) -> bool:
@@ -35,8 +32,6 @@ class SamplerOptions:
             problems: The messages.
             tuning: ``model.tuning`` of the run.
         """
-        if self.restarts < 0:
-            problems.append(f"sampler.restarts={self.restarts} must be 0 or more")
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""IcePop, a loss that the package does not have: tokens whose train/sample ratio is outside two bounds are masked."""
+"""IcePop (Ling Team 2025): tokens whose ratio of policy to sampler probability is outside two bounds are masked."""
 
 from dataclasses import dataclass
 

@@ -1,4 +1,5 @@
-"""MaxRL, an algorithm that the package does not have: the advantage is (r - mean) / mean of the group's rewards."""
+"""MaxRL (Tajwar et al. 2026, https://arxiv.org/abs/2602.02710): the advantage is (r - mean) / mean of the group's
+rewards, so that tasks that are rarely solved weigh more."""
 
 from dataclasses import dataclass
 
