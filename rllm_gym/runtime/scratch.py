@@ -32,14 +32,30 @@ def scratch_root() -> Path:
     with _guard:
         if _root is None or _root[0] != os.getpid() or not _root[1].is_dir():
             _sweep(Path(tempfile.gettempdir()))
-            path = Path(tempfile.mkdtemp(prefix=_PREFIX))
-            path.chmod(0o711)
-            descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            path, descriptor = _new_directory()
             _root = (os.getpid(), path, descriptor)
             # At exit, including that of a worker process, which calls no other exit functions.
             Finalize(None, shutil.rmtree, (path, True), exitpriority=0)
         return _root[1]
+
+
+def _new_directory() -> tuple[Path, int]:
+    """Create a directory, and return it with the descriptor that holds its lock."""
+    while True:
+        path = Path(tempfile.mkdtemp(prefix=_PREFIX))
+        # Until it is locked, another process may take it for that of a killed process and remove it.
+        try:
+            path.chmod(0o711)
+            descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        except FileNotFoundError:
+            continue
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if os.path.samestat(os.fstat(descriptor), path.stat()):
+                return path, descriptor
+        except (BlockingIOError, FileNotFoundError):
+            pass
+        os.close(descriptor)
 
 
 def _sweep(folder: Path) -> None:
