@@ -249,7 +249,7 @@ def _table(scores: Sequence[Score]) -> Table:
     return table
 
 
-def _new_folder(parent: Path, name: str) -> Path:
+def new_folder(parent: Path, name: str) -> Path:
     """Create ``parent/name``, or the first of ``name-2``, ``name-3`` … that does not exist."""
     for number in range(1, 10_000):
         folder = parent / (name if number == 1 else f"{name}-{number}")
@@ -274,7 +274,7 @@ def main() -> None:
     disable_progress_bar()  # transformers' bars for loading and saving, which take milliseconds here
     console = Console()
     name = f"demo-{'lora' if options.lora else 'full'}-seed{options.seed}"
-    folder = options.output or _new_folder(Path("runs"), name)
+    folder = options.output or new_folder(Path("runs"), name)
     started = time.perf_counter()
     try:
         result = run_demo(folder, seed=options.seed, lora=options.lora, console=console, steps=options.steps)
