@@ -20,6 +20,8 @@ ALLOWED = ("numpy", "pytest")
 """Distributions that programs see by default, with their requirements. Those that are not installed are skipped."""
 
 _HIDDEN = ("rllm_gym", "trainers")
+# No public name has the interpreter that a virtual environment was created from: sys.executable is the environment's,
+# which may be a copy, and a file in sys.base_prefix may have any name. Python's own venv uses _base_executable too.
 _QUERY = """
 import json, sys, sysconfig
 base = {"base": sys.base_prefix, "platbase": sys.base_prefix, "installed_base": sys.base_prefix}
@@ -102,7 +104,7 @@ def _default() -> Runtime:
     facts = {
         "base_prefix": sys.base_prefix,
         "version": list(sys.version_info[:2]),
-        "executable": getattr(sys, "_base_executable", sys.executable),
+        "executable": getattr(sys, "_base_executable", sys.executable),  # see _QUERY
         "base_site": sysconfig.get_path("purelib", vars={"base": sys.base_prefix, "installed_base": sys.base_prefix}),
         "stdlib": sysconfig.get_path("stdlib"),
     }

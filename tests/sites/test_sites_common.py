@@ -53,7 +53,9 @@ def test_a_page_number_out_of_range_is_clamped() -> None:
 
 
 def _site() -> Site[list[str]]:
-    site: Site[list[str]] = Site(lambda state: Frame("Notes", "#333", [("All", "/")], date(2025, 3, 4), "Ada"))
+    site: Site[list[str]] = Site(
+        "http://notes.test", lambda state: Frame("Notes", "#333", [("All", "/")], date(2025, 3, 4), "Ada")
+    )
 
     @site.get("/")
     def notes(state: list[str], visit: Visit) -> HtmlPage:

@@ -7,13 +7,13 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any, ClassVar
 
-from rllm_gym.core import AsyncTextEnv, EnvironmentFault, InvalidAction, Outcome, Task, TaskError, TaskSource
+from rllm_gym.core import EnvironmentFault, InvalidAction, Outcome, Task, TaskError, TaskSource
 from rllm_gym.envs.code.families import code_tasks
 from rllm_gym.envs.code.feedback import error_feedback, error_without_tests, hidden_feedback, public_feedback
 from rllm_gym.envs.code.prompt import assemble_source, format_problem
 from rllm_gym.envs.code.rows import code_task, row_to_code_task
 from rllm_gym.envs.program_limits import MEMORY_LIMITS_MB, TIME_LIMITS_S, check_bounds
-from rllm_gym.envs.question import QuestionEnv
+from rllm_gym.envs.sandboxed_question import SandboxedQuestionEnv
 from rllm_gym.envs.task_selection import choose_tasks
 from rllm_gym.grading.code import (
     CodeVerdict,
@@ -25,7 +25,7 @@ from rllm_gym.grading.code import (
     ungradable_reason,
 )
 from rllm_gym.parsing.program import program_of
-from rllm_gym.sandbox import Ended, Limits, SandboxPool, shared_pool
+from rllm_gym.sandbox import Ended, Limits, SandboxPool
 
 _PROGRAM_CHARS = 10_000
 
@@ -35,7 +35,7 @@ _OUT_OF_TIME = (Ended.CPU, Ended.WALL)
 Tests = StdioTests | FunctionTests
 
 
-class CodeEnv(QuestionEnv, AsyncTextEnv):
+class CodeEnv(SandboxedQuestionEnv):
     """Solve a programming problem in one reply.
 
     ## Description
@@ -126,8 +126,6 @@ class CodeEnv(QuestionEnv, AsyncTextEnv):
 
     reply_tokens: ClassVar[int] = 1024
 
-    bound_to_loop: ClassVar[bool] = False  # a pool works with every event loop
-
     def __init__(
         self,
         *,
@@ -151,7 +149,11 @@ class CodeEnv(QuestionEnv, AsyncTextEnv):
             raise ValueError(f"max_turns={max_turns!r}: rllm/Code-v0 has a single turn; use rllm/CodeMultiTurn-v0")
         if not isinstance(partial, bool):
             raise ValueError(f"partial={partial!r} must be True or False")
+        self.partial = partial
+        self.time_limit_s = check_bounds("time_limit_s", time_limit_s, *TIME_LIMITS_S)
+        self.memory_mb = int(check_bounds("memory_mb", memory_mb, *MEMORY_LIMITS_MB))
         super().__init__(
+            sandbox=sandbox,
             tasks=choose_tasks(
                 code_tasks, row_to_code_task, "code", tasks, families, difficulty, split, task_seed, num_tasks
             ),
@@ -161,15 +163,6 @@ class CodeEnv(QuestionEnv, AsyncTextEnv):
             max_action_chars=max_action_chars,
             render_mode=render_mode,
         )
-        self.partial = partial
-        self.time_limit_s = check_bounds("time_limit_s", time_limit_s, *TIME_LIMITS_S)
-        self.memory_mb = int(check_bounds("memory_mb", memory_mb, *MEMORY_LIMITS_MB))
-        self._sandbox = sandbox
-        self.metadata = {**type(self).metadata, "sandbox_tier": self._pool().tier.value}  # type: ignore[misc]
-
-    def _pool(self) -> SandboxPool:
-        # Looked up on every call: after a fork, as in vector environments, the shared pool is a different one.
-        return self._sandbox if isinstance(self._sandbox, SandboxPool) else shared_pool(self._sandbox)
 
     # Episode
 
@@ -275,8 +268,8 @@ class CodeEnv(QuestionEnv, AsyncTextEnv):
         return CodeVerdict(outcomes, len(tests.tests), output=output)
 
     def _add_info(self, info: dict[str, Any]) -> None:
+        super()._add_info(info)
         info.update(_info_of("", 0, 0))  # the outcome of a graded program overwrites it
-        info["sandbox_tier"] = self.metadata["sandbox_tier"]
 
 
 def _count(verdict: CodeVerdict, shown: int) -> tuple[int, int]:

@@ -6,21 +6,21 @@ import asyncio
 import math
 import os
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, ClassVar
+from typing import Any
 
-from rllm_gym.core import AsyncTextEnv, InvalidAction, Outcome, Task, TaskSource
+from rllm_gym.core import InvalidAction, Outcome, Task, TaskSource
 from rllm_gym.envs.math.answer_form import answer_rule
 from rllm_gym.envs.math.env import choose_math_tasks
 from rllm_gym.envs.math.feedback import answer_outcome, grader_fault
 from rllm_gym.envs.math.rows import gold_answer
 from rllm_gym.envs.program_limits import MEMORY_LIMITS_MB, TIME_LIMITS_S, check_bounds
-from rllm_gym.envs.question import QuestionEnv
+from rllm_gym.envs.sandboxed_question import SandboxedQuestionEnv
 from rllm_gym.envs.tool_math.python_tool import EXAMPLE, TOOLS, code_of, program_for, run_text
 from rllm_gym.grading import agrade_math
 from rllm_gym.mcp.results import ToolResult
 from rllm_gym.parsing.function_calls import FunctionCall
 from rllm_gym.parsing.tool_calls import parse_tool_calls
-from rllm_gym.sandbox import Limits, SandboxPool, shared_pool
+from rllm_gym.sandbox import Limits, SandboxPool
 
 MAX_CALLS = 8
 MIN_RESULT_CHARS = 100
@@ -29,7 +29,7 @@ MIN_OBSERVATION_CHARS = 10_000
 _OUTPUT_BYTES = 200_000
 
 
-class ToolMathEnv(QuestionEnv, AsyncTextEnv):
+class ToolMathEnv(SandboxedQuestionEnv):
     r"""Solve a math problem with a Python tool.
 
     ## Description
@@ -103,8 +103,6 @@ class ToolMathEnv(QuestionEnv, AsyncTextEnv):
     v0: first release.
     """
 
-    bound_to_loop: ClassVar[bool] = False  # a pool works with every event loop
-
     def __init__(
         self,
         *,
@@ -132,6 +130,7 @@ class ToolMathEnv(QuestionEnv, AsyncTextEnv):
         self.max_result_chars = int(check_bounds("max_result_chars", max_result_chars, MIN_RESULT_CHARS, 1_000_000))
         check_bounds("max_observation_chars", max_observation_chars, MIN_OBSERVATION_CHARS)
         super().__init__(
+            sandbox=sandbox,
             tasks=choose_math_tasks(tasks, families, difficulty, split, task_seed, num_tasks),
             max_turns=max_turns,
             invalid_action_penalty=invalid_action_penalty,
@@ -141,12 +140,6 @@ class ToolMathEnv(QuestionEnv, AsyncTextEnv):
         )
         self.grading_timeout = grading_timeout
         self._limits = Limits(cpu_s=cpu_s, wall_s=5 + 3 * cpu_s, memory_mb=memory_mb, output_bytes=_OUTPUT_BYTES)
-        self._sandbox = sandbox
-        self.metadata = {**type(self).metadata, "sandbox_tier": self._pool().tier.value}  # type: ignore[misc]
-
-    def _pool(self) -> SandboxPool:
-        # Looked up on every call: after a fork, as in vector environments, the shared pool is a different one.
-        return self._sandbox if isinstance(self._sandbox, SandboxPool) else shared_pool(self._sandbox)
 
     # Episode
 
@@ -200,9 +193,9 @@ class ToolMathEnv(QuestionEnv, AsyncTextEnv):
         return TOOLS
 
     def _add_info(self, info: dict[str, Any]) -> None:
+        super()._add_info(info)
         info["extracted"] = ""  # the outcome of a graded answer overwrites it
         info["tools_called"] = self._called
-        info["sandbox_tier"] = self.metadata["sandbox_tier"]
 
     def _env_state(self) -> dict[str, Any]:
         return super()._env_state() | {"called": self._called}

@@ -50,15 +50,15 @@ def install() -> None:
         def path(name: str) -> str:
             return path(f"sem.{name.lstrip('/')}")
 
-    # multiprocessing gets its primitives from these two extension modules, and the folder of its heap from an attribute
-    # of a class; no public function replaces them.
+    # multiprocessing gets its primitives from these two extension modules; no public function replaces them.
     names: dict[str, Any] = {"SemLock": Placed, "sem_unlink": lambda name: os.unlink(Placed.path(name))}
     for name, replacement in names.items():
         setattr(importlib.import_module("_multiprocessing"), name, replacement)
     names = {"shm_open": shm_open, "shm_unlink": lambda path_: os.unlink(path(path_))}
     for name, replacement in names.items():
         setattr(importlib.import_module("_posixshmem"), name, replacement)
-    # Values and arrays are then in files of the temporary directory.
+    # Without a candidate, values and arrays are in files of the temporary directory. There is no public setting: an
+    # arena prefers /dev/shm, the only entry of this attribute, whatever TMPDIR is.
     multiprocessing.heap.Arena._dir_candidates = []  # type: ignore[attr-defined]
 
 

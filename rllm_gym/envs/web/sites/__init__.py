@@ -5,7 +5,7 @@ have the types. Each site is a package of four modules, each of which imports on
 
 - ``state.py``: dataclasses with the content of the site, the changes that a visitor can make, and ``facts()``;
 - ``pages.py``: ``ORIGIN``, the routes of a :class:`~rllm_gym.envs.web.sites.site.Site`, and the state with its
-  ``handlers()``, such as ``ShopApp``;
+  ``handlers()``, a :class:`~rllm_gym.envs.web.sites.site.SiteApp` such as ``ShopApp``;
 - ``generate.py``: ``build(seed, difficulty)``, which returns that state, and the words that it draws from;
 - ``tasks.py``: one function ``make_task(state, rng, difficulty)`` per task, and ``TEMPLATES``.
 

@@ -6,7 +6,7 @@ import json
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Generic, TypeVar
+from typing import Any, ClassVar, Generic, TypeVar
 from urllib.parse import unquote, urlsplit
 
 from rllm_gym.envs.web.sites.errors import FormError, NotFound
@@ -111,14 +111,15 @@ View = Callable[..., "HtmlPage | Redirect | Response"]
 
 
 class Site(Generic[State]):
-    """The routes of a site, one instance per module. :meth:`handler` serves the state of one episode.
+    """The routes of a site at ``origin``, one instance per module. :meth:`handler` serves the state of one episode.
 
     A view is a function ``view(state, visit, **parts of the path)`` that returns a :class:`HtmlPage`, a
     :class:`Redirect` or a :class:`Response`, and raises :class:`FormError` or :class:`NotFound`. Patterns contain
     ``<name>`` for one segment of a path, ``<int:name>`` for a number and ``<path:name>`` for the rest.
     """
 
-    def __init__(self, frame: Callable[[State], Frame]) -> None:
+    def __init__(self, origin: str, frame: Callable[[State], Frame]) -> None:
+        self.origin = origin
         self.frame = frame
         self._routes: list[tuple[str, re.Pattern[str], tuple[str, ...], View]] = []
 
@@ -151,6 +152,29 @@ class Site(Generic[State]):
             return view
 
         return register
+
+
+@dataclass
+class SiteApp:
+    """The part of a site's state that serves its pages; the other base of the subclass is the content of the site."""
+
+    routes: ClassVar[Site[Any]]
+    """The site, set by each subclass."""
+
+    def handlers(self) -> Mapping[str, Handler]:
+        """Return a new handler of the site by its origin."""
+        return {self.routes.origin: self.routes.handler(self)}
+
+
+@dataclass
+class LinkedSiteApp(SiteApp):
+    """As :class:`SiteApp`, for sites that an environment may combine.
+
+    Attributes:
+        neighbours: (label, URL) of other sites of the same environment, shown in the header.
+    """
+
+    neighbours: tuple[tuple[str, str], ...] = ()
 
 
 class _SiteSession(Generic[State]):

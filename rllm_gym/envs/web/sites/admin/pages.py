@@ -22,29 +22,14 @@ from rllm_gym.envs.web.sites.admin.state import (
 from rllm_gym.envs.web.sites.admin.tables import STYLE, Column, Table
 from rllm_gym.envs.web.sites.errors import FormError, NotFound
 from rllm_gym.envs.web.sites.fields import amount, cents_of, day_or
-from rllm_gym.envs.web.sites.http import Handler
 from rllm_gym.envs.web.sites.markup import Content, Markup, h, url
 from rllm_gym.envs.web.sites.pages import Frame, HtmlPage, form
-from rllm_gym.envs.web.sites.site import Redirect, Site, Visit, whole_number
+from rllm_gym.envs.web.sites.site import LinkedSiteApp, Redirect, Site, Visit, whole_number
 from rllm_gym.envs.web.sites.wording import long_date, money, plural, short_date
 
 ORIGIN = "http://admin.test"
 STATUSES = ("Open", "Overdue", "Paid", "Refunded")
 _TONES = {"Open": "", "Overdue": ".bad", "Paid": ".good", "Refunded": ".warn"}
-
-
-@dataclass
-class AdminApp(Office):
-    """The back office with its pages.
-
-    Attributes:
-        neighbours: (label, URL) of other sites of the same environment, shown in the header.
-    """
-
-    neighbours: tuple[tuple[str, str], ...] = ()
-
-    def handlers(self) -> Mapping[str, Handler]:
-        return {ORIGIN: site.handler(self)}
 
 
 def _frame(app: AdminApp) -> Frame:
@@ -65,7 +50,14 @@ def _frame(app: AdminApp) -> Frame:
     )
 
 
-site: Site[AdminApp] = Site(_frame)
+site: Site[AdminApp] = Site(ORIGIN, _frame)
+
+
+@dataclass
+class AdminApp(LinkedSiteApp, Office):
+    """The back office with its pages."""
+
+    routes = site
 
 
 @site.get("/")

@@ -11,11 +11,11 @@ from rllm_gym.envs.web.sites import pages
 from rllm_gym.envs.web.sites.calendar.state import WEEK, Calendar, Event
 from rllm_gym.envs.web.sites.errors import NotFound
 from rllm_gym.envs.web.sites.fields import clock, day_of, day_or, full_date, minutes_of
-from rllm_gym.envs.web.sites.http import Handler, Response
+from rllm_gym.envs.web.sites.http import Response
 from rllm_gym.envs.web.sites.markup import Content, Markup, h, join, url
 from rllm_gym.envs.web.sites.pages import Frame, HtmlPage, form
 from rllm_gym.envs.web.sites.people import addressed
-from rllm_gym.envs.web.sites.site import Redirect, Site, Visit, json_response
+from rllm_gym.envs.web.sites.site import LinkedSiteApp, Redirect, Site, Visit, json_response
 from rllm_gym.envs.web.sites.wording import MONTHS, WEEKDAYS, long_date, plural, weekday
 
 ORIGIN = "http://calendar.test"
@@ -35,20 +35,6 @@ _STYLE = Markup(
     "height:1.2rem;background:#eef0f3;border-radius:4px;min-width:240px}.hours span{position:absolute;top:0;"
     "bottom:0;background:#c2584b;border-radius:2px}</style>"
 )
-
-
-@dataclass
-class CalendarApp(Calendar):
-    """The calendar with its pages.
-
-    Attributes:
-        neighbours: (label, URL) of other sites of the same environment, shown in the header.
-    """
-
-    neighbours: tuple[tuple[str, str], ...] = ()
-
-    def handlers(self) -> Mapping[str, Handler]:
-        return {ORIGIN: site.handler(self)}
 
 
 def _frame(app: CalendarApp) -> Frame:
@@ -72,7 +58,14 @@ def _frame(app: CalendarApp) -> Frame:
     )
 
 
-site: Site[CalendarApp] = Site(_frame)
+site: Site[CalendarApp] = Site(ORIGIN, _frame)
+
+
+@dataclass
+class CalendarApp(LinkedSiteApp, Calendar):
+    """The calendar with its pages."""
+
+    routes = site
 
 
 # Views

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -10,10 +10,10 @@ from rllm_gym.envs.web.sites import pages
 from rllm_gym.envs.web.sites.errors import FormError, NotFound
 from rllm_gym.envs.web.sites.forum import state
 from rllm_gym.envs.web.sites.forum.state import Forum, Post, Thread
-from rllm_gym.envs.web.sites.http import Handler, Response
+from rllm_gym.envs.web.sites.http import Response
 from rllm_gym.envs.web.sites.markup import Content, Markup, h, join, url
 from rllm_gym.envs.web.sites.pages import Frame, HtmlPage, form
-from rllm_gym.envs.web.sites.site import Redirect, Site, Visit, json_response, whole_number
+from rllm_gym.envs.web.sites.site import Redirect, Site, SiteApp, Visit, json_response, whole_number
 from rllm_gym.envs.web.sites.wording import plural, short_date
 
 ORIGIN = "http://forum.test"
@@ -31,15 +31,14 @@ def _frame(forum: Forum) -> Frame:
     return Frame("Commons Forum", "#5b3a78", navigation + mine, forum.now.date(), role, ("Search threads", "/search"))
 
 
-site: Site[Forum] = Site(_frame)
+site: Site[Forum] = Site(ORIGIN, _frame)
 
 
 @dataclass
-class ForumApp(Forum):
+class ForumApp(SiteApp, Forum):
     """The forum with its pages."""
 
-    def handlers(self) -> Mapping[str, Handler]:
-        return {ORIGIN: site.handler(self)}
+    routes = site
 
 
 # Boards

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from rllm_gym.envs.web.sites import pages
 from rllm_gym.envs.web.sites.errors import FormError, NotFound
-from rllm_gym.envs.web.sites.http import Handler, Response
+from rllm_gym.envs.web.sites.http import Response
 from rllm_gym.envs.web.sites.mail.state import FOLDERS, RULE_FOLDERS, Attachment, Mailbox, Message, Rule
 from rllm_gym.envs.web.sites.markup import Content, Markup, h, url
 from rllm_gym.envs.web.sites.pages import Frame, HtmlPage, form
 from rllm_gym.envs.web.sites.people import Person, addressed, names_of
-from rllm_gym.envs.web.sites.site import Redirect, Site, Visit, json_response, whole_number
+from rllm_gym.envs.web.sites.site import LinkedSiteApp, Redirect, Site, Visit, json_response, whole_number
 from rllm_gym.envs.web.sites.wording import plural
 
 ORIGIN = "http://mail.test"
@@ -60,20 +60,6 @@ _DONE = {
 }
 
 
-@dataclass
-class MailApp(Mailbox):
-    """The mailbox with its pages.
-
-    Attributes:
-        neighbours: (label, URL) of other sites of the same environment, shown in the header.
-    """
-
-    neighbours: tuple[tuple[str, str], ...] = ()
-
-    def handlers(self) -> Mapping[str, Handler]:
-        return {ORIGIN: site.handler(self)}
-
-
 def _frame(app: MailApp) -> Frame:
     return Frame(
         name="Postbox",
@@ -92,7 +78,14 @@ def _frame(app: MailApp) -> Frame:
     )
 
 
-site: Site[MailApp] = Site(_frame)
+site: Site[MailApp] = Site(ORIGIN, _frame)
+
+
+@dataclass
+class MailApp(LinkedSiteApp, Mailbox):
+    """The mailbox with its pages."""
+
+    routes = site
 
 
 def _folders(app: MailApp, current: str = "") -> Markup:

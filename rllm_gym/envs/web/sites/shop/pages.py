@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from rllm_gym.envs.web.sites import pages
 from rllm_gym.envs.web.sites.errors import NotFound
-from rllm_gym.envs.web.sites.http import Handler
 from rllm_gym.envs.web.sites.markup import Content, Markup, h, join, url
 from rllm_gym.envs.web.sites.pages import Frame, HtmlPage, form
 from rllm_gym.envs.web.sites.shop import state
 from rllm_gym.envs.web.sites.shop.state import Address, Line, Order, Product, Shop
-from rllm_gym.envs.web.sites.site import Redirect, Site, Visit, whole_number
+from rllm_gym.envs.web.sites.site import Redirect, Site, SiteApp, Visit, whole_number
 from rllm_gym.envs.web.sites.wording import long_date, money, plural, short_date
 
 ORIGIN = "http://shop.test"
@@ -32,15 +31,14 @@ def _frame(shop: Shop) -> Frame:
     return Frame("Fernhill Shop", "#1f4e5f", navigation + basket, shop.today, shop.user, ("Search products", "/search"))
 
 
-site: Site[Shop] = Site(_frame)
+site: Site[Shop] = Site(ORIGIN, _frame)
 
 
 @dataclass
-class ShopApp(Shop):
+class ShopApp(SiteApp, Shop):
     """The shop with its pages."""
 
-    def handlers(self) -> Mapping[str, Handler]:
-        return {ORIGIN: site.handler(self)}
+    routes = site
 
 
 # Search and lists

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from rllm_gym.envs.web.sites import pages
 from rllm_gym.envs.web.sites.errors import NotFound
-from rllm_gym.envs.web.sites.http import Handler
 from rllm_gym.envs.web.sites.markup import Content, Markup, h, url
 from rllm_gym.envs.web.sites.pages import Frame, HtmlPage, form
-from rllm_gym.envs.web.sites.site import Redirect, Site, Visit
+from rllm_gym.envs.web.sites.site import LinkedSiteApp, Redirect, Site, Visit
 from rllm_gym.envs.web.sites.tracker.state import COLUMNS, KINDS, PRIORITIES, SORTS, Filter, Issue, Project, Tracker
 from rllm_gym.envs.web.sites.wording import long_date, plural, short_date
 
@@ -38,20 +37,6 @@ _DRAGGING = Markup(
 _PRIORITY_TONES = {"Low": "", "Medium": "", "High": ".warn", "Urgent": ".bad"}
 
 
-@dataclass
-class TrackerApp(Tracker):
-    """The tracker with its pages.
-
-    Attributes:
-        neighbours: (label, URL) of other sites of the same environment, shown in the header.
-    """
-
-    neighbours: tuple[tuple[str, str], ...] = ()
-
-    def handlers(self) -> Mapping[str, Handler]:
-        return {ORIGIN: site.handler(self)}
-
-
 def _frame(app: TrackerApp) -> Frame:
     return Frame(
         name="Trackside",
@@ -64,7 +49,14 @@ def _frame(app: TrackerApp) -> Frame:
     )
 
 
-site: Site[TrackerApp] = Site(_frame)
+site: Site[TrackerApp] = Site(ORIGIN, _frame)
+
+
+@dataclass
+class TrackerApp(LinkedSiteApp, Tracker):
+    """The tracker with its pages."""
+
+    routes = site
 
 
 def _project(app: TrackerApp, key: str) -> Project:

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 
 from rllm_gym.envs.web.sites import pages
 from rllm_gym.envs.web.sites.errors import FormError, NotFound
-from rllm_gym.envs.web.sites.http import Handler
 from rllm_gym.envs.web.sites.markup import Content as Html
 from rllm_gym.envs.web.sites.markup import Markup, h, join, url
 from rllm_gym.envs.web.sites.pages import Frame, HtmlPage, form
-from rllm_gym.envs.web.sites.site import Redirect, Site, Visit, one_line, whole_number
+from rllm_gym.envs.web.sites.site import Redirect, Site, SiteApp, Visit, one_line, whole_number
 from rllm_gym.envs.web.sites.wiki.state import KINDS, NUMBERS, Content, Wiki, WikiPage, number_in
 from rllm_gym.envs.web.sites.wording import plural, short_date
 
@@ -28,15 +27,14 @@ def _frame(wiki: Wiki) -> Frame:
     return Frame("Marchland Wiki", "#2f5d3a", navigation, wiki.now.date(), wiki.user, ("Search the wiki", "/search"))
 
 
-site: Site[Wiki] = Site(_frame)
+site: Site[Wiki] = Site(ORIGIN, _frame)
 
 
 @dataclass
-class WikiApp(Wiki):
+class WikiApp(SiteApp, Wiki):
     """The wiki with its pages."""
 
-    def handlers(self) -> Mapping[str, Handler]:
-        return {ORIGIN: site.handler(self)}
+    routes = site
 
 
 # Search and lists
