@@ -10,7 +10,7 @@ import asyncio
 import json
 import os
 import random
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any, TypeVar
@@ -33,6 +33,7 @@ from rllm_gym.samplers.protocol import (
 from rllm_gym.samplers.rate_limit import RateLimit, RateLimiter
 
 Read = TypeVar("Read")
+_Asked = TypeVar("_Asked")
 
 _PROBE_PROMPT = (1, 2, 3)
 _PROBE_SECONDS = 120.0  # a server that has just started compiles on its first request
@@ -172,18 +173,7 @@ class OpenAISampler:
         for index, request in enumerate(requests):
             self._serving(request.weights)
             self._check(index, request)
-        return await self._loop.call(self._sample(requests))
-
-    async def _sample(self, requests: Sequence[SamplingRequest]) -> list[Completion]:
-        tasks = [asyncio.create_task(self._one(request)) for request in requests]
-        try:
-            return list(await asyncio.gather(*tasks))
-        except BaseException:
-            # The results of the other requests are no longer needed.
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
-            raise
+        return await self._loop.call(_together(self._one, requests))
 
     async def sync_weights(self, update: WeightUpdate) -> int:
         """Write an adapter to ``adapter_folder``, have the endpoint load it, and return the new version.
@@ -262,6 +252,30 @@ class OpenAISampler:
 
         logprobs = await self._ask("/completions", self._with_extra(body), len(probe.ids) + 1, read=read)
         compare(probe, logprobs, self._probe_tolerance, "after a weight sync")
+
+    def prompt_logprobs(self, prompts: Sequence[Sequence[int]]) -> list[list[float]]:
+        """Return for each prompt the log-probs of its tokens except the first, at temperature 1. Blocks.
+
+        The endpoint must return ``prompt_logprobs`` of prompts of token ids, as vLLM does.
+
+        Raises:
+            SamplerError: It does not, refuses, or cannot be reached.
+        """
+
+        async def one(ids: Sequence[int]) -> list[float]:
+            body = {"model": self.model, "prompt": list(ids), "max_tokens": 1, "prompt_logprobs": 0}
+            try:
+                return await self._ask(
+                    "/completions",
+                    self._with_extra(body),
+                    len(ids) + 1,
+                    read=lambda response: responses.prompt_logprobs(responses.parse(response), ids),
+                )
+            except RequestRefused as refused:
+                message = self._endpoint.clean(str(refused))
+                raise SamplerError(f"{self._endpoint.url}/completions: {message}") from None  # it may quote the key
+
+        return self._loop.wait(_together(one, prompts))
 
     async def release(self, conversation: str) -> None:
         """Do nothing: the client keeps no cache."""
@@ -536,3 +550,16 @@ def _load_tokenizer(tokenizer: Any) -> Any:
     if not isinstance(tokenizer, str | os.PathLike):
         return tokenizer
     return load_tokenizer(tokenizer)
+
+
+async def _together(ask: Callable[[_Asked], Coroutine[Any, Any, Read]], asked: Sequence[_Asked]) -> list[Read]:
+    """Return the answers to all requests, which are sent at the same time."""
+    tasks = [asyncio.create_task(ask(request)) for request in asked]
+    try:
+        return list(await asyncio.gather(*tasks))
+    except BaseException:
+        # The results of the other requests are no longer needed.
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        raise

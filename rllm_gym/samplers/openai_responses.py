@@ -131,7 +131,7 @@ def prompt_logprobs(response: Any, ids: Sequence[int]) -> list[float]:
             raise TypeError(f"{values[:5]} are not log-probs")
     except (KeyError, IndexError, TypeError, AttributeError, ValueError) as error:
         raise RequestRefused(
-            f"the reply to a probe lacks log-probs of the prompt ({error})", retryable=False
+            f"the reply lacks log-probs of the prompt ({error}); vLLM returns them for prompt_logprobs", retryable=False
         ) from error
     return values
 

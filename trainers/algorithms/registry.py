@@ -14,6 +14,7 @@ from typing import Annotated, Any
 import tyro
 
 from trainers.algorithms.algorithm import Algorithm, AlgorithmRun
+from trainers.algorithms.distillation import DISTILLATION, GKD
 from trainers.algorithms.dr_grpo import DR_GRPO
 from trainers.algorithms.grpo import GRPO
 from trainers.algorithms.losses import CISPO, CLIP, DPPO, GSPO, Loss
@@ -28,7 +29,8 @@ from trainers.algorithms.rloo import RLOO
 from trainers.option_checks import ConfigError, check_options_type, find_object
 
 ALGORITHMS: dict[str, Algorithm] = {
-    algorithm.name: algorithm for algorithm in (GRPO, DR_GRPO, RLOO, REMAX, REINFORCE, REINFORCE_PLUS_PLUS, REBN, PPO)
+    algorithm.name: algorithm
+    for algorithm in (GRPO, DR_GRPO, RLOO, REMAX, REINFORCE, REINFORCE_PLUS_PLUS, REBN, DISTILLATION, GKD, PPO)
 }
 """The algorithms of this package by name."""
 LOSSES: dict[str, Loss] = {loss.name: loss for loss in (CLIP, GSPO, CISPO, DPPO, REINFORCE_LOSS)}

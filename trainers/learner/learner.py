@@ -17,6 +17,7 @@ from torch import Tensor
 
 from trainers.algorithms import AlgorithmOptions, AlgorithmRun, PerToken, ValueOptions
 from trainers.algorithms.advantages import select
+from trainers.algorithms.distillation import GkdOptions
 from trainers.algorithms.losses import VALUE_CLIP, clipped_value_loss, kl_to_reference
 from trainers.array_types import FloatArray
 from trainers.batching import MicroBatch, Row, final_rows, make_micro_batches, rows_of, split_for_minibatches
@@ -221,7 +222,13 @@ class Learner:
         if "values" in asked:
             columns["final_values"] = [np.zeros(len(sample.final_ids)) for sample in samples]
             rows += final_rows(samples)
-        for batch in self._own_micro_batches(rows, "token-mean"):
+        if "ref_logp" in asked and self.policy.endpoint is not None:
+            mine = self.ranks.partition(rows[:number], [len(row.sequence) for row in rows[:number]])
+            found = self.policy.endpoint.logprobs([row.sequence for row in mine])
+            for row, logp_N in zip(mine, found, strict=True):
+                columns["ref_logp"][row.sample][row.start : row.start + len(logp_N)] = logp_N
+            asked = set(asked) - {"ref_logp"}
+        for batch in self._own_micro_batches(rows, "token-mean") if asked else ():
             batch = batch.to(self.policy.device)
             measured = {"ref_logp": self.policy.reference_logprobs(batch)} if "ref_logp" in asked else {}
             if "values" in asked:
@@ -499,8 +506,11 @@ class Learner:
         log-probs of a batch without them are the current ones: there is only one optimizer step.
         """
         kl_weight = algorithm.options.kl
-        outputs = self.policy.outputs(batch, entropy_gradient=entropy_weight > 0)
+        wants_kl = isinstance(algorithm.options, GkdOptions)
+        outputs = self.policy.outputs(batch, entropy_gradient=entropy_weight > 0, teacher_kl=wants_kl)
         logp_N, entropy_N = outputs.logp_N, outputs.entropy_N
+        if outputs.teacher_kl_N is not None:
+            batch = batch.with_targets(teacher_kl=outputs.teacher_kl_N)
         if recompute and "old_logp" not in batch.targets:
             batch = batch.with_targets(old_logp=logp_N.detach())
         loss_N, clipped_N = algorithm.loss(logp_N, batch)

@@ -11,14 +11,14 @@ import copy
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
 from rllm_gym.samplers.protocol import WeightUpdate
 from trainers.batching import CostModel, MicroBatch
-from trainers.config import ModelConfig
+from trainers.config import ConfigError, ModelConfig
 from trainers.config.model import shares_base
 from trainers.model.adapters import (
     activate,
@@ -31,8 +31,11 @@ from trainers.model.adapters import (
 from trainers.model.attention import enable_tree_attention, hidden_states
 from trainers.model.loading import choose_device, load_causal_lm, load_tokenizer, shared_copy
 from trainers.model.quantization import dequantized_copy, load_quantized_lm
-from trainers.model.token_logprobs import check_head, token_logprobs
+from trainers.model.token_logprobs import check_head, full_kl, token_logprobs
 from trainers.model.value_head import ValueHead
+
+if TYPE_CHECKING:
+    from trainers.model.endpoint_teacher import EndpointTeacher
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,12 +47,14 @@ class TokenOutputs:
         entropy_N: Entropy of the distribution it was sampled from, in nats.
         value_N: Value of the state it was sampled in, if there is a value head.
         state_ND: The hidden states that the values were computed from, without gradient.
+        teacher_kl_N: KL divergence from the teacher over the vocabulary, if it was asked for.
     """
 
     logp_N: Tensor
     entropy_N: Tensor
     value_N: Tensor | None = None
     state_ND: Tensor | None = None
+    teacher_kl_N: Tensor | None = None
 
 
 class Policy:
@@ -75,6 +80,8 @@ class Policy:
         active: The active adapter; see :meth:`activate`.
         value_heads: PPO's value heads by adapter, if they were added. Their parameters are not in
             :attr:`parameters`.
+        teacher: The model that takes the place of the reference; see :meth:`add_teacher`.
+        endpoint: The same, if it is behind an endpoint.
         shares_prompts: Whether sequences may be packed so that common prefixes are computed once. This requires
             plain causal attention.
         costs: Cost model that decides how sequences are packed.
@@ -130,6 +137,8 @@ class Policy:
             if hasattr(module, "attention_dropout"):
                 module.attention_dropout = 0.0
         self.value_heads: dict[str, ValueHead] = {}
+        self.teacher: Policy | None = None
+        self.endpoint: EndpointTeacher | None = None
 
     @property
     def parameters(self) -> list[tuple[str, torch.nn.Parameter]]:
@@ -153,14 +162,21 @@ class Policy:
         """The value head of the active adapter."""
         return self.value_heads.get(self.active)
 
-    def outputs(self, batch: MicroBatch, *, entropy_gradient: bool = False) -> TokenOutputs:
+    def outputs(self, batch: MicroBatch, *, entropy_gradient: bool = False, teacher_kl: bool = False) -> TokenOutputs:
         """Compute the outputs at each sampled token. Set ``entropy_gradient`` only if the entropy is differentiated:
-        it is slower.
+        it is slower. With ``teacher_kl`` also the KL divergence from the teacher.
         """
         with self._precision(self.device.type):
             hidden_BTD = self._hidden(self._plain(), batch)
             logp_N, entropy_N = self._of_hidden(self._plain(), hidden_BTD, batch, entropy_gradient)
-        return TokenOutputs(logp_N, entropy_N, *self._values(hidden_BTD, batch))
+            kl_N = None
+            if teacher_kl:
+                assert self.teacher is not None, "call add_teacher first"
+                other = self.teacher.model
+                with torch.no_grad():
+                    other_ND = _at_tokens(self._hidden(other, batch), batch)
+                kl_N = full_kl(self._plain(), _at_tokens(hidden_BTD, batch), other, other_ND, self.temperature)
+        return TokenOutputs(logp_N, entropy_N, *self._values(hidden_BTD, batch), kl_N)
 
     @torch.no_grad()
     def values(self, batch: MicroBatch) -> Tensor:
@@ -177,9 +193,40 @@ class Policy:
         self.value_heads[self.active] = head = ValueHead(width, detach=detach).to(self.device)
         return head
 
+    def add_teacher(self, name: str) -> None:
+        """Add a teacher: the folder or hub id of a model, or an endpoint ``http://HOST/v1#NAME``.
+
+        Raises:
+            ConfigError: It has another vocabulary, or the endpoint's log-probs are those of another temperature.
+        """
+        if "://" in name:
+            from trainers.model.endpoint_teacher import EndpointTeacher  # needs aiohttp
+
+            if self.temperature != 1.0:
+                raise ConfigError(
+                    f"algorithm.teacher={name!r} with sampling.temperature={self.temperature:g}: endpoints return the "
+                    "log-probs of temperature 1; use sampling.temperature=1, or a local teacher"
+                )
+            self.endpoint = EndpointTeacher(name)
+            return
+        frozen = ModelConfig(path=name, tuning="full", dtype=self.config.dtype, device=self.config.device)
+        self.teacher = Policy(frozen, temperature=self.temperature)
+        if self.teacher.tokenizer.get_vocab() != self.tokenizer.get_vocab():
+            raise ConfigError(
+                f"algorithm.teacher={name!r} has another vocabulary than model.path={self.config.path!r}, so that it "
+                "cannot judge its tokens; use a teacher of the same family"
+            )
+        self.teacher.model.requires_grad_(False)
+        if self.config.dtype == "bfloat16":
+            self.teacher.model.to(torch.bfloat16)
+        self.shares_prompts = self.shares_prompts and self.teacher.shares_prompts
+
     @torch.no_grad()
     def reference_logprobs(self, batch: MicroBatch) -> Tensor:
-        """Compute the log-probs under the reference: the base with adapters disabled, or the frozen copy."""
+        """Compute the log-probs under the reference: the teacher, the base with adapters disabled, or the frozen
+        copy."""
+        if self.teacher is not None:
+            return self.teacher.outputs(batch).logp_N
         if self._reference is not None:
             return self._logprobs(self._reference, batch)[0]
         try:
@@ -276,7 +323,7 @@ class Policy:
     ) -> tuple[Tensor, Tensor]:
         return token_logprobs(
             model,
-            hidden_BTD.flatten(0, 1).index_select(0, batch.row_N * batch.ids_BT.shape[1] + batch.source_N),
+            _at_tokens(hidden_BTD, batch),
             batch.ids_BT[batch.row_N, batch.column_N],
             temperature=self.temperature,
             tokens_per_chunk=self.tokens_per_chunk,
@@ -296,3 +343,8 @@ class Policy:
                 yield
         else:
             yield
+
+
+def _at_tokens(hidden_BTD: Tensor, batch: MicroBatch) -> Tensor:
+    """Return the hidden states that predict the sampled tokens."""
+    return hidden_BTD.flatten(0, 1).index_select(0, batch.row_N * batch.ids_BT.shape[1] + batch.source_N)

@@ -5,7 +5,7 @@ N sampled tokens, D hidden size, V vocabulary. A tile is ``[C, W]``: C of the to
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -103,17 +103,48 @@ def token_logprobs(
         logp_CV = torch.log_softmax(logits_CV if logits_CV.dtype == torch.float64 else logits_CV.float(), dim=-1)
         return logp_CV.gather(-1, target_C[:, None]).squeeze(-1), -(logp_CV.exp() * logp_CV).sum(-1)
 
-    tile_bytes = TILE_BYTES.get(hidden_ND.device.type, TILE_BYTES["cuda"])
+    chunks = _in_chunks(model, compute, hidden_ND, target_N, tokens_per_chunk=tokens_per_chunk)
+    return torch.cat([logp for logp, _ in chunks]), torch.cat([entropy for _, entropy in chunks])
+
+
+def full_kl(model: Any, hidden_ND: Tensor, other: Any, other_ND: Tensor, temperature: float) -> Tensor:
+    """Compute the KL divergence of a model's distribution from another one's over the whole vocabulary ``(N,)``, in
+    nats, with the gradient of the former. The logits are computed in chunks, and again in the backward pass.
+
+    Args:
+        model: The causal model, without PEFT's outer wrapper.
+        hidden_ND: Its last hidden states.
+        other: The other model. Its vocabulary may be padded to another size.
+        other_ND: The hidden states of the other model.
+        temperature: Sampling temperature of both.
+    """
+    size = min(each.get_output_embeddings().weight.shape[0] for each in (model, other))
+
+    def logp(model: Any, hidden_CD: Tensor) -> Tensor:
+        return torch.log_softmax(head_logits(model, hidden_CD)[:, :size].float() / temperature, dim=-1)
+
+    def compute(hidden_CD: Tensor, other_CD: Tensor) -> Tensor:
+        logp_CV = logp(model, hidden_CD)
+        return (logp_CV.exp() * (logp_CV - logp(other, other_CD))).sum(-1)
+
+    return torch.cat(_in_chunks(model, compute, hidden_ND, other_ND))
+
+
+def _in_chunks(
+    model: Any, compute: Callable[..., Any], *inputs_N: Tensor, tokens_per_chunk: int | None = None
+) -> list[Any]:
+    """Return the results for chunks of tokens, computed again in the backward pass."""
+    tile_bytes = TILE_BYTES.get(inputs_N[0].device.type, TILE_BYTES["cuda"])
     size = max(1, tile_bytes // (4 * model.config.get_text_config().vocab_size))
     size = min(size, tokens_per_chunk or size)
     chunks = []
-    for start in range(0, max(1, len(target_N)), size):
-        inputs = hidden_ND[start : start + size], target_N[start : start + size]
+    for start in range(0, max(1, len(inputs_N[0])), size):
+        inputs = [values_N[start : start + size] for values_N in inputs_N]
         if torch.is_grad_enabled():
             chunks.append(checkpoint(compute, *inputs, use_reentrant=False))
         else:
             chunks.append(compute(*inputs))
-    return torch.cat([logp for logp, _ in chunks]), torch.cat([entropy for _, entropy in chunks])
+    return chunks
 
 
 def linear_logprobs(

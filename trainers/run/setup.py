@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from rllm_gym.runtime import BackgroundLoop
 from rllm_gym.samplers.protocol import Sampler
 from trainers.algorithms import make_algorithm
+from trainers.algorithms.distillation import TeacherOptions
 from trainers.callbacks import Callback
 from trainers.config import ConfigError, RoleAssignment, TrainConfig, validate
 from trainers.config.roles import check_role_assignment
@@ -108,10 +109,14 @@ def open_run(
         policy = Policy(
             config.model,
             temperature=config.sampling.temperature,
-            reference=config.algorithm.needs_reference,
+            reference=config.algorithm.needs_reference and not isinstance(config.algorithm, TeacherOptions),
             seed=config.seed,
             adapters=assignment.adapters(train_env.roles) if train_env.roles else ("",),
         )
+        if isinstance(config.algorithm, TeacherOptions):
+            policy.add_teacher(config.algorithm.teacher)
+            if policy.endpoint is not None:
+                opened.callback(_close, policy.endpoint.client)
         given, config = config, _with_size_defaults(config, policy, train_env)
         memory = PeakMemory(policy.device)
         max_tokens = config.sampling.max_response_tokens or config.sampling.reply_limit

@@ -1,0 +1,88 @@
+"""On-policy distillation from a teacher: Thinking Machines 2025 (the sampled token's KL divergence), and GKD (Agarwal
+et al. 2023) with the reverse KL divergence over the whole vocabulary. Rewards are measured and not trained on.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from trainers.algorithms.advantages import AdvantageBatch, PerToken, zeros
+from trainers.algorithms.algorithm import Algorithm
+from trainers.algorithms.losses import REINFORCE, Loss
+from trainers.algorithms.options import AlgorithmOptions, LossOptions
+from trainers.option_checks import idle, positive
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from trainers.batching import MicroBatch
+
+
+@dataclass(frozen=True)
+class TeacherOptions(AlgorithmOptions):
+    """Options of algorithms that train the policy towards a teacher."""
+
+    teacher: str = ""
+    """The teacher: a Hugging Face folder or hub id with the vocabulary of the model, which is loaded frozen; or with
+    ``algorithm.name=distillation`` an OpenAI-compatible endpoint that returns ``prompt_logprobs`` as vLLM does, and the
+    model's name there: ``http://localhost:8000/v1#NAME``."""
+
+    @property
+    def is_endpoint(self) -> bool:
+        """Whether the teacher is behind an endpoint."""
+        return self.teacher.startswith(("http://", "https://"))
+
+    def check(self, problems: list[str]) -> None:
+        super().check(problems)
+        idle(self, "algorithm.", ("kl", "format_penalty"), f"with algorithm.name={self.name}", problems)
+        if not self.teacher:
+            problems.append("algorithm.teacher is missing: a Hugging Face folder, a hub id, or http://HOST/v1#NAME")
+        if self.is_endpoint and not self.teacher.rpartition("#")[0]:
+            problems.append(f"algorithm.teacher={self.teacher!r} has no name of a model; write {self.teacher}#NAME")
+
+
+@dataclass(frozen=True)
+class DistillationOptions(TeacherOptions):
+    """Options of distillation by the sampled tokens."""
+
+    kl_reward: float = 1.0
+    """Factor of the advantages."""
+
+    def check(self, problems: list[str]) -> None:
+        super().check(problems)
+        positive(self, "algorithm.", ("kl_reward",), problems)
+
+
+@dataclass(frozen=True)
+class GkdOptions(TeacherOptions):
+    """Options of distillation over the whole vocabulary."""
+
+    def check(self, problems: list[str]) -> None:
+        super().check(problems)
+        idle(self, "algorithm.", ("kl_reward",), "with algorithm.name=gkd", problems)
+        if self.loss != GKD.loss.name:
+            problems.append(f"algorithm.loss={self.loss!r} has no effect with algorithm.name=gkd; remove it")
+        if self.is_endpoint:
+            problems.append(
+                f"algorithm.teacher={self.teacher!r} with algorithm.name=gkd, which needs the whole distribution of a "
+                "local model; use algorithm.name=distillation"
+            )
+
+
+def advantages(batch: AdvantageBatch, options: DistillationOptions) -> PerToken:
+    """The teacher's log-prob of each token minus the policy's."""
+    return {"adv": [-cost_N for cost_N in batch.cost]}
+
+
+def no_advantages(batch: AdvantageBatch, options: GkdOptions) -> PerToken:
+    """Zero: the loss is the KL divergence from the teacher over the whole vocabulary."""
+    return {"adv": zeros(batch)}
+
+
+def _teacher_kl(logp_N: Tensor, batch: MicroBatch, options: LossOptions) -> tuple[Tensor, Tensor]:
+    return batch.targets["teacher_kl"], logp_N.new_zeros(len(logp_N))
+
+
+DISTILLATION = Algorithm("distillation", DistillationOptions, advantages, loss=REINFORCE)
+GKD = Algorithm("gkd", GkdOptions, no_advantages, loss=Loss("teacher-kl", LossOptions, _teacher_kl))
