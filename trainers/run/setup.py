@@ -116,7 +116,7 @@ def open_run(
         if isinstance(config.algorithm, TeacherOptions):
             policy.add_teacher(config.algorithm.teacher)
             if policy.endpoint is not None:
-                opened.callback(_close, policy.endpoint.client)
+                opened.callback(close_sampler, policy.endpoint.client)
         given, config = config, _with_size_defaults(config, policy, train_env)
         memory = PeakMemory(policy.device)
         max_tokens = config.sampling.max_response_tokens or config.sampling.reply_limit
