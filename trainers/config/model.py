@@ -44,8 +44,8 @@ class ModelConfig:
     device: str = "auto"
     """``auto`` uses a GPU if there is one; otherwise ``cpu``, ``cuda``, ``cuda:1`` …"""
     gradient_checkpointing: bool | None = None
-    """Recompute activations in the backward pass: less memory, about a third more time. none chooses: only if
-    reinforcement learning on one GPU would not fit into its free memory otherwise."""
+    """Recompute activations in the backward pass: less memory, about a third more time. By default
+    (``none``) it is enabled only if reinforcement learning on one GPU would not fit into its free memory otherwise."""
 
 
 @dataclass(frozen=True)

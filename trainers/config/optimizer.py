@@ -33,8 +33,8 @@ class OptimizerConfig:
     max_grad_norm: float = 1.0
     """Gradients with a larger norm are scaled down to this norm."""
     tokens_per_microbatch: int | None = None
-    """Padded tokens per forward pass: a smaller value needs less memory and gives the same gradient. none chooses:
-    16384, or fewer if reinforcement learning on one GPU would not fit into its free memory."""
+    """Padded tokens per forward pass: a smaller value needs less memory and gives the same gradient. By
+    default (``none``) 16384, or fewer if reinforcement learning on one GPU would not fit into its free memory."""
 
 
 def check_optimizer(optimizer: OptimizerConfig, problems: list[str]) -> None:

@@ -88,7 +88,8 @@ class TrainConfig:
     """Steps between training episodes written to the run's folder; 0 for none."""
     loggers: tuple[str, ...] | None = ("tensorboard",)
     """Trackers that get the metrics and completions, besides the files in ``output``: ``tensorboard``, ``wandb``,
-    ``trackio`` and ``mlflow``, configured by their environment variables such as ``WANDB_PROJECT``; none for none."""
+    ``trackio`` and ``mlflow``, configured by their environment variables such as ``WANDB_PROJECT``;
+    ``none`` disables them."""
     progress: bool = True
     """Show a live display of the run if the output is a terminal."""
 
