@@ -126,6 +126,9 @@ def main(argv: list[str]) -> int:
         print(json.dumps(result, indent=2))
     else:
         _print(options, result)
+    if episodes and result["dropped"] == len(episodes):
+        why = ": ".join(filter(None, [episodes[0].stop_reason.value, episodes[0].fault]))
+        raise CommandError(f"no success rate: all {len(episodes)} episodes were dropped; the first one: {why}")
     if not complete:
         how = "continue with the same command and --resume" if options.output else "nothing was saved (no --output)"
         print(f"stopped after {len(episodes)} of {len(specs)} episodes; {how}", file=sys.stderr)
@@ -397,8 +400,9 @@ def _write_manifest(options: argparse.Namespace, kwargs: dict[str, Any], episode
 def _result(options: argparse.Namespace, split: str | None, episodes: list[Episode], engine: Engine) -> dict[str, Any]:
     """Return everything that is printed, as JSON types."""
     sizes = sorted({1, options.samples, *(1 << power for power in range(options.samples.bit_length()))} - {0})
-    estimates = compute_pass_at_k(episodes, [size for size in sizes if size <= options.samples])
     kept = [episode for episode in episodes if episode.trainable]
+    # If every episode was dropped, their failures say nothing about the model.
+    estimates = compute_pass_at_k(episodes, [size for size in sizes if size <= options.samples]) if kept else {}
     stats = engine.stats
     return {
         "env": options.env,
@@ -474,7 +478,7 @@ def _print(options: argparse.Namespace, result: dict[str, Any]) -> None:
             )
         )
     else:
-        console.print(Text("faults: none"))
+        console.print(Text("faults: none; 0 episodes dropped"))
     speed = f"{result['tokens_per_second']:.0f} tokens/s, " if result["sampled_tokens"] else ""
     console.print(Text(f"speed: {speed}{result['seconds']:.1f} s", style="bright_black"))
     if result["output"]:

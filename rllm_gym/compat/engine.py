@@ -6,6 +6,7 @@ import asyncio
 import json
 import logging
 from collections.abc import Iterable, Mapping
+from contextlib import aclosing
 from typing import Any
 
 from rllm_gym import core
@@ -86,6 +87,7 @@ class AgentExecutionEngine:
         self.retry_limit = retry_limit
         self.trajectory_timeout = trajectory_timeout
         self.sampling_params = dict(sampling_params or {})
+        self._constructor_errors: list[Exception] = []
         self.rollout_engine = rollout_engine or self._endpoint(
             engine_name, dict(rollout_engine_args or {}), api_retries
         )
@@ -107,16 +109,25 @@ class AgentExecutionEngine:
             tasks: Task rows; for environments of this package also indices, ids or :class:`~rllm_gym.core.Task`.
             num_rollouts_per_task: Episodes per task.
             **sampling_params: Override those of the constructor.
+
+        Raises:
+            Exception: The agent or an environment could not be created: what its constructor raised. Other failures of
+                environments are in the trajectories.
         """
         rows = [row for row in tasks for _ in range(num_rollouts_per_task)]
+        self.agent_class(**self.agent_args)  # a wrong argument is one error here, and not one per episode
+        self._constructor_errors.clear()
         engine, chosen = self._engine(
             rows, sampling_params_of({**self.sampling_params, **sampling_params}, self.max_response_length)
         )
         trajectories: list[Any] = [None] * len(rows)
         specs = [EpisodeSpec(task) for task in chosen]
-        async for index, episode, agent in engine.stream_with_agents(specs):
-            row = rows[index] if isinstance(rows[index], Mapping) else row_of(episode.trajectories[0].task)
-            trajectories[index] = self._finish(episode, agent, row)
+        async with aclosing(engine.stream_with_agents(specs)) as results:
+            async for index, episode, agent in results:
+                if self._constructor_errors:
+                    raise self._constructor_errors[0]
+                row = rows[index] if isinstance(rows[index], Mapping) else row_of(episode.trajectories[0].task)
+                trajectories[index] = self._finish(episode, agent, row)
         return trajectories
 
     def execute_tasks_sync(self, tasks: Iterable[Any], **kwargs: Any) -> list[Trajectory | core.Trajectory]:
@@ -133,7 +144,8 @@ class AgentExecutionEngine:
         env, kwargs, chosen = self.env_class, self.env_args, rows
         if old:
             env, kwargs = LegacyEnvAdapter, {
-                "env_class": self.env_class, "env_args": self.env_args, "max_steps": self.max_steps
+                "env_class": self.env_class, "env_args": self.env_args, "max_steps": self.max_steps,
+                "constructor_errors": self._constructor_errors,
             }  # fmt: skip
         elif any(isinstance(row, Mapping) for row in rows):
             kwargs, chosen = _tasks_of(rows, self.env_args)

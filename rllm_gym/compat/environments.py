@@ -13,7 +13,7 @@ import gymnasium
 
 from rllm_gym.agents import Action
 from rllm_gym.compat.rewards import RewardFunction, zero_reward
-from rllm_gym.core import TaskError
+from rllm_gym.core import EnvironmentFault, TaskError
 
 
 class BaseEnv(ABC):
@@ -115,16 +115,22 @@ class LegacyEnvAdapter(gymnasium.Env[Any, Any]):
         env_args: Added to every row.
         max_steps: Replies after which the episode is truncated. At the end of an episode, also of a truncated one,
             ``compute_final_reward`` is called if the environment has it.
+        constructor_errors: Exceptions of ``from_dict`` other than environment faults are appended here.
     """
 
     def __init__(
-        self, env_class: type, env_args: Mapping[str, Any] | None = None, max_steps: int | None = None
+        self,
+        env_class: type,
+        env_args: Mapping[str, Any] | None = None,
+        max_steps: int | None = None,
+        constructor_errors: list[Exception] | None = None,
     ) -> None:
         self.observation_space = AnySpace()
         self.action_space = AnySpace()
         self._env_class = env_class
         self._env_args = dict(env_args or {})
         self._max_steps = max_steps
+        self._constructor_errors = [] if constructor_errors is None else constructor_errors
         self._env: Any = None
         self._steps = 0
         self.task: dict[str, Any] | None = None
@@ -139,7 +145,13 @@ class LegacyEnvAdapter(gymnasium.Env[Any, Any]):
         self.close()
         self.task = dict(row)
         self._steps = 0
-        self._env = self._env_class.from_dict({**row, **self._env_args})  # type: ignore[attr-defined]
+        try:
+            self._env = self._env_class.from_dict({**row, **self._env_args})  # type: ignore[attr-defined]
+        except EnvironmentFault:
+            raise
+        except Exception as error:
+            self._constructor_errors.append(error)
+            raise
         result = self._env.reset()
         observation, info = result if isinstance(result, tuple) and len(result) == 2 else (result, {})
         return observation, {**(info or {}), "task_id": row_id(row)}

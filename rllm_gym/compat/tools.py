@@ -15,6 +15,7 @@ from rllm_gym.compat.environments import BaseEnv, reward_of
 from rllm_gym.compat.rewards import RewardFunction, zero_reward
 from rllm_gym.compat.tool_calls import ToolCall, parser
 from rllm_gym.compat.types import Step, Trajectory
+from rllm_gym.core import EnvironmentFault
 
 TOOL_SYSTEM_PROMPT = (
     "You are a tool agent. You are given a task to complete. You have a set of tools at your disposal. Before you use "
@@ -82,23 +83,30 @@ class Tool:
         name = str(self.name)
         try:
             output = self.forward(*args, **kwargs)
+        except EnvironmentFault:
+            raise
         except Exception as error:  # an error of a tool is reported to the model; it is not an environment fault
             return ToolOutput(name, error=f"{type(error).__name__} - {error}")
         return output if isinstance(output, ToolOutput) else ToolOutput(name, output=output)
 
 
 class MultiTool:
-    """The tools of an agent or environment by name. Values are ``Tool`` classes, tools, or plain functions."""
+    """The tools of an agent or environment by name.
+
+    Args:
+        tools: Names of built-in tools: ``"python"``, see :class:`~rllm_gym.compat.python_tool.PythonTool`.
+        tool_map: Tools by name: ``Tool`` classes, tools, or plain functions.
+
+    Raises:
+        ValueError: There is no such built-in tool, or both arguments are given.
+        SandboxUnavailable: The tool ``"python"`` has no sandbox on this machine.
+    """
 
     def __init__(self, tools: list[str] | None = None, tool_map: Mapping[str, Any] | None = None) -> None:
         if tools is not None and tool_map is not None:
             raise ValueError("pass tools or tool_map, not both")
-        if tools:
-            raise ValueError(
-                f"tools={tools!r} names built-in tools of rLLM, which are not supported: pass your own as "
-                "tool_map={name: ToolClass or function}; see docs/from-rllm.md"
-            )
-        self.tool_map = {name: _tool(name, entry) for name, entry in (tool_map or {}).items()}
+        entries = {name: _built_in(name) for name in tools} if tools else tool_map or {}
+        self.tool_map = {name: _tool(name, entry) for name, entry in entries.items()}
 
     @property
     def json(self) -> list[dict[str, Any]]:
@@ -208,8 +216,11 @@ class ToolEnvironment(BaseEnv):
                 "is_correct": getattr(output, "is_correct", None),
             }
             return {}, reward_of(output), True, info
-        outputs = {str(call.get("id", number)): self._execute(call) for number, call in enumerate(calls)}
-        return {"tool_outputs": outputs}, 0.0, False, {"response": action, "metadata": {}}
+        return {"tool_outputs": self._execute_tool_calls(calls)}, 0.0, False, {"response": action, "metadata": {}}
+
+    def _execute_tool_calls(self, tool_calls: list[dict[str, Any]]) -> dict[str, str]:
+        """Return the output of each call by its id; as in rLLM, a subclass may override it."""
+        return {str(call.get("id", number)): self._execute(call) for number, call in enumerate(tool_calls)}
 
     def _execute(self, call: dict[str, Any]) -> str:
         function = call.get("function", {})
@@ -250,6 +261,17 @@ def _messages(observation: Any) -> list[dict[str, Any]]:
         outputs = observation.get("tool_outputs", {})
         return [{"role": "tool", "content": text, "tool_call_id": call} for call, text in outputs.items()]
     return [{"role": "user", "content": str(observation)}] if observation else []
+
+
+def _built_in(name: str) -> type[Tool]:
+    if name != "python":
+        raise ValueError(
+            f"tools={[name]!r}: the only built-in tool is 'python'; pass others as tool_map={{name: ToolClass or "
+            "function}; see docs/from-rllm.md"
+        )
+    from rllm_gym.compat.python_tool import PythonTool
+
+    return PythonTool
 
 
 def _tool(name: str, entry: Any) -> Any:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import aclosing
 from typing import Any, Unpack
 
@@ -68,7 +68,7 @@ class AgentExecutionEngine(BaseEngine):
         self.env_kwargs = dict(env_kwargs or {})
         self.make_agent: Callable[[], BaseAgent] = agent or default_agent(self.env_id)
 
-    async def stream_with_agents(self, specs: Specs) -> AsyncIterator[Result]:
+    async def stream_with_agents(self, specs: Specs) -> AsyncGenerator[Result, None]:
         """Yield from :meth:`stream`, with the position of the spec and the agent (``None`` if none was created)."""
         async with aclosing(self._run(specs)) as results:
             async for result in results:

@@ -150,7 +150,7 @@ def test_the_help_has_one_percent_sign() -> None:
     assert "with 95%\nconfidence" in rllm_gym("eval", "--help").stdout
 
 
-def test_a_fault_is_printed_and_counts_as_not_solved(tmp_path: Path, replies: Path) -> None:
+def test_if_every_episode_is_dropped_there_is_no_success_rate(tmp_path: Path, replies: Path) -> None:
     (tmp_path / "server_is_gone.py").write_text(
         "import gymnasium\n"
         "from rllm_gym.core import EnvironmentFault, Task, TextEnv\n"
@@ -167,12 +167,13 @@ def test_a_fault_is_printed_and_counts_as_not_solved(tmp_path: Path, replies: Pa
     command = ("eval", "server_is_gone:test/Broken-v0", "--model.path", f"scripted:{replies}")
     assert "the environment has no splits" in rllm_gym(*command, cwd=tmp_path).stdout
     result = rllm_gym(*command, "--json", cwd=tmp_path)
-    assert result.returncode == 0, result.stderr
+    assert result.returncode != 0, "there is no success rate"
+    assert "all 2 episodes were dropped; the first one: fault" in result.stderr
     report = json.loads(result.stdout)
     assert report["split"] is None
     assert report["dropped"] == 2
     assert report["faults"]["server_gone"] >= 2
-    assert report["pass"]["1"]["value"] == 0
+    assert report["pass"] == {}
 
 
 def test_invalid_arguments_are_one_line_errors(replies: Path) -> None:

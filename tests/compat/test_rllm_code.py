@@ -18,6 +18,7 @@ from rllm_gym.compat import (
     DatasetRegistry,
     Episode,
     MathAgent,
+    MultiTool,
     MultiTurnEnvironment,
     RewardOutput,
     SingleTurnEnvironment,
@@ -442,6 +443,102 @@ def test_a_function_with_a_signature_is_a_tool() -> None:
     assert tool(2).to_string() == "3.0"
 
 
+MORE = '<tool_call>{"name": "python", "arguments": {"code": "%s"}}</tool_call>'
+
+
+def documented_engine(replies: Any, **changes: Any) -> AgentExecutionEngine:
+    """The main listing of rLLM's documents, with a scripted model for the endpoint."""
+    arguments: dict[str, Any] = {
+        "agent_class": ToolAgent,
+        "agent_args": {"tools": ["python"], "parser_name": "qwen"},
+        "env_class": ToolEnvironment,
+        "env_args": {"tools": ["python"], "reward_fn": math_reward_fn},
+        "engine_name": "openai",
+        "sampling_params": {"temperature": 0.6, "top_p": 0.95, "model": "Qwen/Qwen3-4B"},
+        "max_response_length": 16384,
+        "max_prompt_length": 2048,
+        "n_parallel_agents": 64,
+    }
+    return AgentExecutionEngine(rollout_engine=ScriptedSampler(replies), **(arguments | changes))
+
+
+def test_the_listing_with_the_built_in_python_tool(capsys: pytest.CaptureFixture[str]) -> None:
+    """Each task four times; the model runs a program and answers what it printed, for one of the two tasks wrongly."""
+    rows = [{"question": f"What is {n} squared?", "ground_truth": str(n * n)} for n in (12, 13)]
+
+    def reply(request: SamplingRequest) -> str:
+        texts = [str(message["content"]) for message in request.messages]
+        number = re.search(r"What is (\d+)", texts[1])
+        assert number is not None
+        if len(texts) == 2:
+            return MORE % f"print({number[1]} * {number[1]})"
+        result = texts[-1].strip() if number[1] == "12" else "170"
+        return f"It is \\boxed{{{result}}}."
+
+    results = asyncio.run(documented_engine(reply).execute_tasks(rows * 4))
+    compute_pass_at_k(results)
+    assert [trajectory.reward for trajectory in results] == [1.0, 0.0] * 4
+    assert [step.action[0]["function"]["name"] for step in results[0].steps] == ["python", "finish"]
+    printed = capsys.readouterr().out
+    assert "Total unique problems: 2\nAverage Pass@1 Accuracy: 0.5000" in printed
+    assert "Average Pass@4 Accuracy: 0.5000" in printed
+
+
+def test_the_python_tool_runs_in_the_sandbox_and_reports_errors_to_the_model() -> None:
+    tool = MultiTool(tools=["python"])
+    assert tool.json[0]["function"]["parameters"]["required"] == ["code"]
+    for code, shown in (
+        ("1 + 1", "2"),
+        ("print('a')\n1 / 0", "ZeroDivisionError"),
+        ("while True: pass", "more than 0.5 s of processor time"),
+        ("import socket; socket.create_connection(('1.1.1.1', 80), 1)", "Error"),
+        ("print('x' * 10**6)", "characters left out"),
+        ("'\udc00'", "UnicodeEncodeError"),
+    ):
+        output = tool(tool_name="python", arguments={"code": code, "timeout": 0.5}).to_string()
+        assert shown in output, code
+        assert len(output) <= 10_000
+    for arguments in ({"code": 3}, {"code": "x" * 200_000}, {"program": "1"}, {}):
+        assert "Error" in tool(tool_name="python", arguments=arguments).to_string()
+
+
+def test_a_tool_call_can_be_overridden_and_a_fault_of_a_tool_is_none_of_the_model() -> None:
+    class Recording(ToolEnvironment):
+        def _execute_tool_calls(self, tool_calls: list[dict[str, Any]]) -> dict[str, str]:
+            return {call["id"]: "5, said the override" for call in tool_calls}
+
+        @staticmethod
+        def from_dict(env_args: dict[str, Any]) -> ToolEnvironment:
+            return Recording(task=env_args, tool_map={"broken": broken}, reward_fn=exact)
+
+    def broken() -> None:
+        raise EnvironmentFault("the tool's server is away")
+
+    env = Recording.from_dict({"answer": "5"})
+    env.reset()
+    call = {"id": "1", "function": {"name": "broken", "arguments": "{}"}}
+    assert env.step([call])[0] == {"tool_outputs": {"1": "5, said the override"}}
+    with pytest.raises(EnvironmentFault, match="server is away"):
+        ToolEnvironment(task={}, tool_map={"broken": broken}, reward_fn=exact).step([call])
+
+
+def test_a_wrong_argument_is_one_error_and_failed_environments_have_no_accuracy() -> None:
+    class Refuses(LampEnv):
+        @staticmethod
+        def from_dict(env_args: dict) -> Any:
+            if env_args.get("fault"):
+                raise EnvironmentFault("no lamps are left")
+            return LampEnv(**env_args)
+
+    with pytest.raises(TypeError, match="colour"):
+        run([{"lamps": 1}] * 5, "stop", agent_class=LampAgent, agent_args={"colour": "red"}, env_class=Refuses)
+    with pytest.raises(TypeError, match="bulbs"):
+        run([{"bulbs": 1}] * 5, "stop", agent_class=LampAgent, env_class=Refuses)
+    failed = run([{"fault": 1}] * 3, "stop", agent_class=LampAgent, env_class=Refuses)
+    with pytest.raises(ValueError, match=r"no accuracy: the environment failed in all 3 attempts .*no lamps are left"):
+        compute_pass_at_k(failed)
+
+
 # Unsupported features
 
 
@@ -457,8 +554,8 @@ def test_unsupported_features_raise_errors_that_name_them() -> None:
     assert_all_raise(ValueError, lambda arguments: AgentExecutionEngine(**(base | arguments)), cases)
     with pytest.raises(ValueError, match="repetition_penalty"):
         run([{"lamps": 1}], "stop", **base, sampling_params={"repetition_penalty": 1.1})
-    with pytest.raises(ValueError, match="tool_map"):
-        ToolAgent(tools=["python"])
+    with pytest.raises(ValueError, match=r"'google_search'.*only built-in tool is 'python'.*tool_map"):
+        ToolAgent(tools=["python", "google_search"])
 
 
 def test_types_survive_conversion_to_dicts_and_back() -> None:
