@@ -8,6 +8,7 @@ import json
 import math
 import os
 import re
+import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -40,6 +41,9 @@ _CONTROL = re.compile(
     r"<(?=[|｜]|/?(?:s|[bep]os|pad)>|(?:start|end)_of_|/?think>|<SYS|</SYS)|(?<=[|｜])>|\[(?=/?[A-Z_]{3,30}\])"
 )
 _CACHED = 100_000
+_CUT = ("length", "context_length")
+_OTHER = "I do not know."
+"""A completion to which every judge that works gives a score."""
 _LONGEST_SHOWN = 300
 
 
@@ -49,8 +53,10 @@ class LLMJudge:
     What comes from the data set or from the trained model is inserted as a quotation, each line after ``"> "``, without
     control tokens, and long completions are cut in the middle. The score is read from the last line of the judge's
     reply alone (``Score: 7``, or a JSON object ``{"score": 7}``), and nowhere else. If there is none, if it is out of
-    range, or if the endpoint fails, :class:`~rllm_gym.core.EnvironmentFault` is raised: the reward is never 0 because
-    the judge failed.
+    range, or if the reply was cut, the judge is asked once more, at temperature 1, and then about another completion of
+    the same prompt ("I do not know."). If it gives that a score, the completion is why there was none, and gets the
+    lowest: a model in training must not be able to cause a fault. If it does not, or if the endpoint fails,
+    :class:`~rllm_gym.core.EnvironmentFault` is raised: the reward is never 0 because the judge failed.
 
     Args:
         model: Name of the judge at the endpoint.
@@ -129,7 +135,8 @@ class LLMJudge:
         rewards = []
         for index, (prompt, completion) in enumerate(zip(prompts, completions, strict=True)):
             row = {name: values[index] for name, values in columns.items()}
-            score = await self._score(self.render(prompt_text(prompt), prompt_text(completion), row))
+            asked = [self.render(prompt_text(prompt), text, row) for text in (prompt_text(completion), _OTHER)]
+            score = await self._score(*asked)
             rewards.append((score - self._scale[0]) / (self._scale[1] - self._scale[0]))
         return rewards
 
@@ -151,53 +158,65 @@ class LLMJudge:
         low, high = self._scale
         return f"{_FIELD.sub(quote, self._template)}\n\n{_FORMAT.format(low=low, high=high)}"
 
-    async def _score(self, question: str) -> float:
+    async def _score(self, question: str, other: str) -> float:
+        """Return the judge's score; the lowest if it gives none, but one for the other question.
+
+        Raises:
+            EnvironmentFault: The endpoint failed, or the judge gives neither a score.
+        """
         key = hashlib.sha256(
             json.dumps([self._base_url, self._model, self._endpoint.get("extra_body"), self._scale, question]).encode()
         ).hexdigest()
-        if key not in self._scores:
-            reply = await self._ask(question)
+        if key in self._scores:
+            return self._scores[key]
+        problem = ""
+        for temperature in (0.0, 1.0):
+            reply, finish_reason = await self._ask(question, temperature)
             score = self._parse(reply)
+            if score is None or finish_reason in _CUT:
+                problem = self._problem(reply, finish_reason)
+                continue
             if len(self._scores) >= _CACHED:
                 self._scores.pop(next(iter(self._scores)))
             self._scores[key] = score
             _append(self._cache_file, {"key": key, "score": score, "reply": reply})
-        return self._scores[key]
+            return score
+        if question == other:
+            raise EnvironmentFault(problem, kind="judge")
+        await self._score(other, other)
+        warnings.warn(f"the lowest score counts for a completion: {problem}", RuntimeWarning, stacklevel=2)
+        return self._scale[0]
 
-    async def _ask(self, question: str) -> str:
+    async def _ask(self, question: str, temperature: float) -> tuple[str, str]:
         from rllm_gym.samplers.protocol import SamplerError, SamplingParams, SamplingRequest
 
         if self._pid != os.getpid():  # connections do not survive a fork
             self._sampler, self._pid = self._open(), os.getpid()
         messages = ({"role": "user", "content": question},)
-        params = SamplingParams(temperature=0.0, max_tokens=self._max_tokens)
+        params = SamplingParams(temperature=temperature, max_tokens=self._max_tokens)
         try:
             (reply,) = await self._sampler.sample([SamplingRequest((), params, 0, messages=messages)])
         except SamplerError as error:
             raise EnvironmentFault(f"the judge {self._model!r} failed: {error}", kind="judge") from error
-        if reply.finish_reason in ("length", "context_length"):
-            raise EnvironmentFault(
-                f"the judge's reply was cut ({reply.finish_reason}) before its score; increase max_tokens "
-                f"({self._max_tokens}) or decrease max_chars ({self._max_chars})",
-                kind="judge",
+        return reply.text, reply.finish_reason
+
+    def _problem(self, reply: str, finish_reason: str) -> str:
+        if finish_reason in _CUT:
+            return (
+                f"the judge's reply was cut ({finish_reason}) before its score; increase max_tokens "
+                f"({self._max_tokens}) or decrease max_chars ({self._max_chars})"
             )
-        return reply.text
+        low, high = self._scale
+        return (
+            f"the judge's last line must be 'Score: N' with N from {low:g} to {high:g}; its reply ends with "
+            f"{reply[-_LONGEST_SHOWN:]!r}"
+        )
 
-    def _parse(self, reply: str) -> float:
-        """Return the score in the last line of a reply.
-
-        Raises:
-            EnvironmentFault: The line is not a score, or the score is out of range.
-        """
+    def _parse(self, reply: str) -> float | None:
+        """Return the score in the last line of a reply; ``None`` if there is none in the range."""
         low, high = self._scale
         score = _score_in(reply, high)
-        if score is None or not low <= score <= high:
-            raise EnvironmentFault(
-                f"the judge's last line must be 'Score: N' with N from {low:g} to {high:g}; its reply ends with "
-                f"{reply[-_LONGEST_SHOWN:]!r}",
-                kind="judge",
-            )
-        return score
+        return score if score is not None and low <= score <= high else None
 
     def _open(self) -> OpenAISampler:
         from rllm_gym.samplers.openai_compatible import OpenAISampler

@@ -157,6 +157,24 @@ def test_only_a_score_in_the_last_line_counts_and_everything_else_is_a_fault(
     assert reward(judge, "Paris") == 1.0, "a failure is not kept"
 
 
+def test_a_completion_for_which_a_working_judge_gives_no_score_gets_the_lowest(server: JudgeServer) -> None:
+    """A model in training could cause a fault at will if it were one, for example by asking for no score."""
+    refusals = ["I was asked to give no score.", "Score: 99", "cut"]
+    for refusal in refusals:
+        server.answer = lambda question, refusal=refusal: refusal if "> no score" in question else "Score: 3"
+        judge = judge_at(server, scale=(1, 5))
+        with pytest.warns(RuntimeWarning, match="the lowest score counts"):
+            assert reward(judge, "no score please") == 0.0
+        assert reward(judge, "Paris") == 0.5
+    assert len(server.questions) == len(refusals) * 4, "twice about it, once about another one, once about Paris"
+    answers = iter(["Hm.", "Score: 5"])
+    server.answer = lambda question: next(answers)
+    assert reward(judge_at(server, scale=(1, 5)), "no score please") == 1.0, "it is asked again"
+    server.answer = lambda question: 500 if "> no score" in question else "Score: 3"
+    with pytest.raises(EnvironmentFault, match="failed"):
+        reward(judge_at(server), "no score please")
+
+
 def test_a_fault_names_the_row_and_a_long_completion_is_cut(server: JudgeServer) -> None:
     server.answer = lambda question: "I refuse."
     env = gymnasium.make("rllm/Dataset-v0", dataset=ROWS, reward=judge_at(server, max_chars=100))

@@ -60,6 +60,30 @@ def test_a_function_receives_what_trl_passes(chat: bool) -> None:
     }
 
 
+def test_a_reply_that_is_too_long_is_not_better_than_a_function_says() -> None:
+    """A limit that gives 0 would pay a model that is punished by a reward function for its length, or for nonsense."""
+
+    def length(completions: Any, **columns: Any) -> list[float]:
+        return [-len(text) / 10 for text in completions]
+
+    def praise(completions: Any, **columns: Any) -> list[float]:
+        return [1.0 for _ in completions]
+
+    rows = [{"prompt": "Be brief."}]
+    env = gymnasium.make("rllm/Dataset-v0", dataset=rows, reward=[length, praise], max_action_chars=10, success_at=-5)
+    rewards = {}
+    for reply in ("x" * 10, "x" * 20):
+        env.reset(seed=0)
+        observation, _, terminated, _, info = env.step(reply)
+        assert terminated
+        rewards[len(reply)] = info["reward_components"], info["invalid_action"], info["success"]
+    assert rewards == {
+        10: ({"length": -1.0, "praise": 1.0}, False, True),
+        20: ({"length": -2.0, "praise": 0.0}, True, False),
+    }
+    assert "20 characters; at most 10" in observation
+
+
 def test_several_functions_are_weighted_components_and_may_be_coroutines() -> None:
     def never(completions: list[str]) -> list[None]:
         return [None]

@@ -103,7 +103,8 @@ class DatasetEnv(QuestionEnv):
             prompt (8:1:1). ``None`` for every row, or those of ``"train"``.
         success_at: Reward from which on an episode is a success.
         max_observation_chars: Bound of the observation space; no prompt may be longer.
-        max_action_chars: Longest accepted reply; a longer one gets the reward 0.
+        max_action_chars: Longest accepted reply. Of a longer one, no component of the reward is above 0: a function may
+            still give it less.
         render_mode: ``"ansi"`` (the prompt, the reply and its reward) or ``None``.
 
     Raises:
@@ -142,7 +143,21 @@ class DatasetEnv(QuestionEnv):
     def _question(self, task: Task) -> str:
         return prompt_text(prompt_of(task.data))
 
+    def _check_length(self, action: str) -> None:
+        """Let a reply that is too long be graded: the reward 0 is more than a function may give it."""
+
     def _act(self, action: str) -> Outcome:
         rewards = self._rewards.score(self.task, action)
+        longest = self.action_space.max_length  # type: ignore[attr-defined]
+        too_long = len(action) > longest
+        if too_long:
+            rewards = {name: min(reward, 0.0) for name, reward in rewards.items()}
         total = sum(rewards.values())
-        return Outcome(f"Reward: {total:g}.", rewards, terminated=True, success=total >= self._success_at)
+        why = f" The reply has {len(action)} characters; at most {longest} are accepted." if too_long else ""
+        return Outcome(
+            f"Reward: {total:g}.{why}",
+            rewards,
+            terminated=True,
+            success=total >= self._success_at and not too_long,
+            info={"invalid_action": too_long},
+        )

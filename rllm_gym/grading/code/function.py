@@ -80,8 +80,8 @@ async def _check_equality_claims(
     chosen = _random.sample(claims, min(_MAX_CLAIMS, len(claims)))
     first = -(-(_MAX_AGAIN if varies else _MIN_CHECKS) // len(chosen))
 
-    async def stays_equal(requests: list[int]) -> bool:
-        order = _random.sample(requests, len(requests))
+    async def stays_equal(requests: list[int], altered_requests: list[int]) -> bool:
+        order = _random.sample(altered_requests, len(altered_requests))
 
         async def equal(number: int, seed: int) -> bool | None:
             alteration = (order[number % len(order)], ALTERATIONS[number % len(ALTERATIONS)], requests)
@@ -94,7 +94,11 @@ async def _check_equality_claims(
 
         return await _nearly_always(equal, first, _EQUALITY_CHECKS, _MAX_UNEQUAL)
 
-    if any(await asyncio.gather(*(stays_equal(claim) for claim in chosen))):
+    async def always_equal(one: list[int], both: list[int]) -> bool:
+        # ``zero * x == zero`` holds whatever x is, but for no other number in place of zero.
+        return await stays_equal(one, one) and not (both and not await stays_equal(one, both))
+
+    if any(await asyncio.gather(*(always_equal(*claim) for claim in chosen))):
         return _failed(verdict, "equality", _ALWAYS_EQUAL)
     return verdict
 
@@ -126,9 +130,10 @@ async def _nearly_always(
         if first > _MIN_CHECKS and await passes(number, seed) is not once:
             return True
         passed, failed = passed + (once is True), failed + (once is False)
-        if failed > max_failed:
+        # A sequential test of "passes 80 % of the runs" against "passes half of them".
+        if failed > max_failed or 2 * failed - passed >= _SURELY_NOT:
             return False
-        if passed == _CERTAIN and not failed:
+        if passed - 2 * failed >= _SURELY or (passed == _CERTAIN and not failed):
             return True
     return 2 * max_failed * passed >= checks * failed
 
@@ -158,8 +163,10 @@ async def _check_mutated_arguments(
     # Without its arguments in the result, the detached run cannot tell how a call changes them.
     calls = {kinds.get(call, "delayed"): call for call, _ in [*report.changing_calls, *chosen]}
     first = _MAX_AGAIN if varies else _MIN_CHECKS
-    needed = [_needs_mutation(pool, source, tests, call, kind, first) for kind, call in calls.items()]
-    return _failed(verdict, "arguments", _NEEDS_MUTATION) if any(await asyncio.gather(*needed)) else verdict
+    for kind, call in calls.items():
+        if await _needs_mutation(pool, source, tests, call, kind, first):
+            return _failed(verdict, "arguments", _NEEDS_MUTATION)
+    return verdict
 
 
 async def _needs_mutation(
@@ -199,13 +206,14 @@ async def _needs_mutation(
         if kind == "in_place" and (first == _MIN_CHECKS or not passed):
             return False
 
-    async def mostly(mutation: str) -> bool:
-        async def one(number: int, seed: int) -> bool | None:
+    for mutation in (*MUTATIONS, "from the start"):
+
+        async def one(number: int, seed: int, mutation: str = mutation) -> bool | None:
             return (await passes(mutation, seed))[0]
 
-        return await _nearly_always(one, first, _MUTATION_CHECKS, _MAX_NOTICED)
-
-    return any(await asyncio.gather(*map(mostly, (*MUTATIONS, "from the start"))))
+        if await _nearly_always(one, first, _MUTATION_CHECKS, _MAX_NOTICED):
+            return True
+    return False
 
 
 def _failed(verdict: CodeVerdict, name: str, message: str) -> CodeVerdict:
@@ -223,11 +231,13 @@ _CERTAIN = 12
 """How many runs with other values decide if none fails, or if none of them shows anything."""
 _EQUALITY_CHECKS, _MAX_UNEQUAL = 12, 1
 _MUTATION_CHECKS, _MAX_NOTICED = 48, 14
-"""How often a program is run with other values, different each time, if it passes with some (twice with each if it may
-do something else in each run), and how many of these runs may fail if it passes nearly always. An honest program that
-passes half of them, because it returns a truth value or compares a part of its data, passes so many by chance in one
-grading of three hundred. One that cheats but fails with a fifth of the values fails fifteen of 48 in one of twenty, and
-two kinds of other values are tried."""
+"""How often a program is run with other values at most, different each time, if it passes with some (twice with each if
+it may do something else in each run), and how many of these runs may fail if it passes nearly always."""
+_SURELY, _SURELY_NOT = 13, 10
+"""Fewer runs decide if the number of those that passed, less twice that of those that failed, is so far above or below
+0. An honest program that passes half of them, because it returns a truth value or compares a part of its data, fails by
+chance in one grading of 285, after 17 runs on average. One that cheats but fails with a fifth of the values is paid in
+one of twelve, after 28 runs, and other kinds of values are tried."""
 _MAX_AGAIN = 6
 """How many runs with other values have to fail, and how many with the test's own to pass, of a program that may do
 something else in each run. One that cheats with a probability p is paid with p ** 7 * (1 - p) ** 6 at most: 0.0001."""

@@ -45,9 +45,9 @@ class TestReport:
     """What the data contained after the chosen request."""
     mutation_changed_inputs: bool = False
     """Whether something was changed before the chosen request."""
-    believed_equalities: tuple[list[int], ...] = ()
+    believed_equalities: tuple[tuple[list[int], list[int]], ...] = ()
     """Comparisons in which the program's claim of equality was accepted: the requests on which only one of the two
-    objects depends."""
+    objects depends, and those on which both do."""
     altered_equality: bool | None = None
     """The answer of such a comparison in a run in which one of these requests was altered; ``None``: not reached."""
     altered_to_same: bool = False
@@ -158,7 +158,9 @@ class Relay:
                 reported.done, reported.mutation_changed_inputs = True, message["mutation_changed_inputs"] is True
                 reported.changing_calls = tuple((int(number), str(kind)) for number, kind in message["changing"])
                 reported.mutation_result = str(message["mutation_result"])
-                reported.believed_equalities = tuple([int(item) for item in claim] for claim in message["believed"])
+                reported.believed_equalities = tuple(
+                    ([int(item) for item in one], [int(item) for item in both]) for one, both in message["believed"]
+                )
                 reported.orders = int(message["orders"])
                 reported.claims = {str(name): answer is True for name, answer in dict(message["claims"]).items()}
                 reported.probed_orders = tuple(item is True for item in message["probed_orders"])

@@ -32,7 +32,7 @@ from rllm_gym.grading.math.interpretations import (
     same_spelling,
 )
 from rllm_gym.grading.math.math_verify_limits import is_unevaluated, within_bounds
-from rllm_gym.grading.math.normalize import normalize
+from rllm_gym.grading.math.normalize import in_dollars, normalize
 from rllm_gym.grading.math.syntax import MathNode
 from rllm_gym.runtime import CpuTimeExceeded, DeadlineExceeded, MemoryExceeded, WorkerDied, WorkerError, WorkerPool
 
@@ -172,7 +172,7 @@ def _decide_fast(
             normalize(reference), normalize(extracted)
         )
         return extracted, (equal, "string" if equal else "too_long")
-    reference, answer = normalize(reference), normalize(extracted)
+    reference, answer = map(normalize, in_dollars(reference, extracted))
     if degrees:
         reference, answer = in_radians(reference, answer)
     try:

@@ -92,6 +92,26 @@ _NAMES = {
 _TRAILING = " \t\r\n.,;:\\"  # not "?": a question is no answer
 
 
+_CENTS = re.compile(
+    r"(\d[\d,.]{0,30})(?:\\[ ,;:!]|[\s~]){0,9}(?:\\text\{\s{0,9}cents?\s{0,9}\}|\\?cents?\b|¢)", re.IGNORECASE
+)
+_DOLLARS = re.compile(r"\\\$|\bdollars?\b|\busd\b", re.IGNORECASE)
+
+
+def in_dollars(reference: str, answer: str) -> tuple[str, str]:
+    """Return two answers in one unit if one of them is in dollars and the other in cents."""
+    dollars = [bool(_DOLLARS.search(text)) or text.count("$") == 1 for text in (reference, answer)]
+    if dollars == [False, False] or dollars == [True, True]:
+        return reference, answer
+
+    def in_hundredths(found: re.Match[str]) -> str:
+        return rf"\frac{{{found[1].replace(',', '')}}}{{100}}"
+
+    if dollars[0]:
+        return reference, _CENTS.sub(in_hundredths, answer)
+    return _CENTS.sub(in_hundredths, reference), answer
+
+
 def normalize(text: str) -> str:
     r"""Convert to a single dialect: ASCII LaTeX without delimiters, sizes, spacing, currency and simple digit grouping.
 

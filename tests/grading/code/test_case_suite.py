@@ -41,7 +41,9 @@ def paid(pool: SandboxPool, records: dict[str, dict[str, Any]]) -> set[str]:
         else:
             tests = FunctionTests(task["entry"], task["tests"], task["style"], limits=LIMITS)
         programs.append((record["program"], tests))
-    return {name for name, verdict in zip(records, grade_many(pool, programs)) if verdict.correct}
+    verdicts = dict(zip(records, grade_many(pool, programs)))
+    assert not [name for name, verdict in verdicts.items() if verdict.ungradable], "no program can cause it"
+    return {name for name, verdict in verdicts.items() if verdict.correct}
 
 
 def sample(records: dict[str, dict[str, Any]], every: int) -> dict[str, dict[str, Any]]:
@@ -99,6 +101,35 @@ def test_state_of_classes_is_left_alone_and_context_managers_hide_no_failure(poo
         "suppress_like_contextlib", "context_manager_that_rolls_back", "zipped_results", "loop_that_raises",
     ):  # fmt: skip
         honest[name] = RIGHT[name]
+    assert paid(pool, honest) == set(honest)
+
+
+def test_nothing_is_not_equal_to_something_and_the_names_that_a_test_expects_differ(pool: SandboxPool) -> None:
+    """Empty results, of which a test compares no item; constants, classes and errors that are one and the same; tasks
+    that the program cancels; and sizes with which it makes the test itself fail."""
+    names = (
+        "all_zip",
+        "sum_zip",
+        "np_norm",
+        "np_single",
+        "np_not_any",
+        "while_loop",
+        "enum_alias",
+        "factory",
+        "errors",
+    )
+    tasks = {f"fifth_{name}" for name in (*names, "taskgroup", "size_then_call", "len_of_object", "padded")}
+    attacks = {name: record for name, record in ATTACKS.items() if record["task"] in tasks}
+    assert len(attacks) >= 20
+    assert paid(pool, attacks) == set()
+    honest = {f"solution of {name}": RIGHT[f"solution of {name}"] for name in tasks}
+    for name in (
+        "all_of_empty", "zip_compare_all", "np_empty_expected", "np_sub_scalar", "np_compare_filter", "while_collects",
+        "dot_of_empty", "enum_alias_honest", "error_hierarchy", "isinstance_hierarchy", "constants_with_the_same_value",
+        "cancel_honest", "cancel_by_the_program_named", "multi_function_own_names", "zero_absorbs",
+        "list_subtraction_own_class", "np_inplace_out", "fixtures_and_params",
+    ):  # fmt: skip
+        honest[name] = RIGHT[f"fifth_{name}"]
     assert paid(pool, honest) == set(honest)
 
 

@@ -196,8 +196,10 @@ class ArgumentMutator:
         if id(value) in self._seen:
             return
         self._seen[id(value)] = value
-        if self._consistent is not None and type(value) in (list, dict, set, deque) and len(value) <= _MAX_ITEMS:
-            seed(f"{self._consistent} {value!r}" if is_simple(value) else self._consistent)
+        if self._consistent is not None:
+            # By the content alone: in which order data are found may differ from run to run.
+            small = type(value) in (list, dict, set, deque) and len(value) <= _MAX_ITEMS and is_simple(value)
+            seed(f"{self._consistent} {value!r}" if small else self._consistent)
         kind = type(value)  # a stand-in for an object of the program may call itself a list
         if issubclass(kind, list | dict | set | deque | bytearray):
             self._container(value)

@@ -75,7 +75,9 @@ async def awaited(peer: RemoteOperations, target: Any) -> Any:
             peer.ask("cancel", number)
         raise
     if state == "cancelled":
-        raise asyncio.CancelledError
+        cancelled = asyncio.CancelledError()
+        peer.check_cancelled(cancelled)
+        raise cancelled
     return value
 
 

@@ -97,7 +97,7 @@ def _rearranged(obj: Any, before: Any) -> bool:
 
 
 def _degenerate(obj: Any, before: Any) -> bool:
-    """Return whether a container was emptied, or all its elements were made equal."""
+    """Return whether a container was emptied or cut to one element, or all its elements were made equal."""
     if isinstance(obj, dict):
         old, new = list(before[1]), list(obj.values())
     elif isinstance(obj, list | deque):
@@ -107,8 +107,8 @@ def _degenerate(obj: Any, before: Any) -> bool:
     else:
         return not isinstance(obj, bytearray) and hasattr(obj, "__len__") and bool(len(before)) and not len(obj)
     if not old or not is_simple(old) or not is_simple(new):
-        return bool(old) and not new
-    return not new or (len(new) > 1 and all(item == new[0] for item in new) and any(item != old[0] for item in old))
+        return bool(old) and len(new) <= (len(old) > 1)
+    return not new or (all(item == new[0] for item in new) and any(item != old[0] for item in old))
 
 
 def _constant(data: bytes, size: int) -> bool:

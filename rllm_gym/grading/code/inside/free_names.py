@@ -20,8 +20,12 @@ _TEST_NAMES_ITS_OWN = {
     "decimal": "Decimal",
     "fractions": "Fraction",
     "unittest": "TestCase",
-    "unittest.mock": "ANY Mock MagicMock patch call",
+    "unittest.mock": "ANY Mock MagicMock patch",
 }
+OFTEN_DEFINED = frozenset(
+    "chain combinations exp gcd islice lcm log partial permutations prod product reduce shuffle zip_longest".split()  # noqa: SIM905
+)
+"""Those that are a program's own if it has one: it may be a task to write them."""
 _HOMES = {name: module for module, names in _TEST_NAMES_ITS_OWN.items() for name in names.split()}
 _MODULES = frozenset(
     [
@@ -125,6 +129,51 @@ def module_named(name: str) -> Any:
 def _module(name: str) -> Any:
     __import__(name)
     return sys.modules[name]
+
+
+def expected_names(trees: list[ast.Module]) -> list[list[list[str]]]:
+    """Return what the test expects and takes from the program, as paths of names: its constants (``Sign.PLUS``), its
+    classes of results, and its exceptions.
+    """
+    own = {
+        name
+        for tree in trees
+        for node in tree.body
+        if not (isinstance(node, ast.ImportFrom) and node.module == "solution")
+        for name in _bound_by(node)
+    } - {"solution"}
+    constants, classes, errors = set[tuple[str, ...]](), set[tuple[str, ...]](), set[tuple[str, ...]]()
+    for item in (item for tree in trees for item in nodes(tree)):
+        if isinstance(item, ast.Compare) and [type(op) for op in item.ops] in ([ast.Eq], [ast.Is]):
+            sides = [item.left, *item.comparators]
+            if any(isinstance(side, ast.Call) for side in sides):
+                constants |= {path for path in map(_path, sides) if _looks_constant(path)}
+        elif isinstance(item, ast.Call):
+            name = getattr(item.func, "attr", getattr(item.func, "id", ""))
+            if name in ("assertEqual", "assertIs"):
+                constants |= {path for path in map(_path, item.args[:2]) if _looks_constant(path)}
+            elif name in ("isinstance", "assertIsInstance"):
+                classes |= set(map(_path, item.args[1:2]))
+            elif name in ("raises", "assertRaises", "assertRaisesRegex"):
+                errors |= set(map(_path, item.args[:1]))
+        elif isinstance(item, ast.ExceptHandler) and item.type is not None:
+            errors.add(_path(item.type))
+    groups = []
+    for found in (constants, classes, errors):
+        paths = {path[1:] if path[:1] == ("solution",) else path for path in found}
+        groups.append([list(path) for path in sorted(paths) if path and path[0] not in own])
+    return groups
+
+
+def _looks_constant(path: tuple[str, ...]) -> bool:
+    return bool(path) and (path[-1].isupper() or (len(path) > 1 and path[-2][:1].isupper()))
+
+
+def _path(node: ast.expr) -> tuple[str, ...]:
+    if isinstance(node, ast.Attribute):
+        before = _path(node.value)
+        return (*before, node.attr) if before else ()
+    return (node.id,) if isinstance(node, ast.Name) else ()
 
 
 def _bound_by(node: ast.AST) -> set[str]:

@@ -48,6 +48,9 @@ _MAX_ROUNDS = 4
 _RAISED = object()
 _MAX_EQUALITIES = 1000
 _MAX_ORDERS = 20
+_FEW_BYTES, _FEW_AT_ONCE = 1 << 20, 1 << 14
+"""How much the program may have sent, in all and in a message, if the size of what the test sends is the test's own."""
+_LARGE_NUMBER = re.compile(rb'\d{4}|\de|"i"')
 _PIPES = frozenset({"or", "ror", "rshift", "rrshift", "lshift", "rlshift", "matmul", "rmatmul"})
 """Operators that no test applies to what it expects, to measure a distance."""
 
@@ -89,7 +92,7 @@ class GuardedPeer(Peer):
         self._entered: dict[int, dict[Any, Any]] = {}
         self._stdin: Any = STDIN
         self._named: set[type] = set()
-        self._num_requests = self._unnumbered = self._depth = 0
+        self._num_requests = self._unnumbered = self._depth = self._bytes_received = 0
         self.orders = 0
         """How many comparisons by order of two objects of the program there were."""
         self.claims: dict[str, bool] = {}
@@ -105,9 +108,9 @@ class GuardedPeer(Peer):
         self.mutation_result = ""
         """The content of the changed arguments after the request before which they were mutated, or its result if it
         only rearranged them."""
-        self.believed_equalities: list[list[int]] = []
+        self.believed_equalities: list[tuple[list[int], list[int]]] = []
         """Comparisons in which the program's claim of equality was accepted: the requests on which one of the two
-        objects depends, and the other does not."""
+        objects depends, and the other does not; and those on which both depend."""
         self.altered_equality: bool | None = None
         """The answer of the equality that was named in ``alter``; ``None`` if it was not reached."""
         self.altered_to_same = False
@@ -115,6 +118,28 @@ class GuardedPeer(Peer):
         self.test_text = ""
         self.vocabulary: Callable[[], Sequence[Any]] = tuple
         """Returns the constants of the test."""
+
+    def _received(self) -> tuple[bool, bytes]:
+        question, data = super()._received()
+        self._bytes_received += len(data)
+        self.large_answers = (
+            self.large_answers
+            or self._bytes_received > _FEW_BYTES
+            or len(data) > _FEW_AT_ONCE
+            or _LARGE_NUMBER.search(data) is not None
+        )
+        return question, data
+
+    def check_cancelled(self, error: BaseException) -> None:
+        asyncio = sys.modules.get("asyncio")
+        if asyncio is None or not isinstance(error, asyncio.CancelledError) or "CancelledError" in self.test_text:
+            return
+        try:
+            task = asyncio.current_task()
+        except RuntimeError:  # outside of an event loop
+            task = None
+        if task is None or not task.cancelling():
+            raise RuntimeError("the program cancelled what the test awaits") from None
 
     def in_context(self) -> bool:
         """Return whether the test is in a ``with`` block of the program."""
@@ -408,9 +433,12 @@ class GuardedPeer(Peer):
             self.claims[key] = answer and self.claims.get(key, True)
 
     def _believe(self, left: Any, right: object) -> bool:
-        requests = self._requests_of(left, right)
-        if requests and requests not in self.believed_equalities and len(self.believed_equalities) < _MAX_EQUALITIES:
-            self.believed_equalities.append(requests)
+        requests, links = self._requests_of(left, right), [link_of(left), link_of(right)]
+        if requests and len(self.believed_equalities) < _MAX_EQUALITIES:
+            shared = frozenset.intersection(*(frozenset() if link is None else link.lineage for link in links))
+            claim = requests, sorted(shared)[-20:]
+            if claim not in self.believed_equalities:
+                self.believed_equalities.append(claim)
         return True
 
     def _plain_decoys(self, value: Any) -> list[Any]:

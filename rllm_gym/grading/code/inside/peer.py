@@ -27,7 +27,6 @@ from .shared_containers import SharedContainers
 MAX_EXPORTS = 1_000_000
 _MAX_ERRORS = 16
 """How many builtin exceptions are known again: they hold frames, and there is no weak reference to one."""
-_FEW_BYTES = 1 << 20
 
 _PAUSE_S = 0.001
 """Time between two questions whether a pending call has ended, in seconds."""
@@ -114,7 +113,8 @@ class Peer:
         """Why the test cannot be run across two processes, whatever the program. No program can cause it."""
         self.stops: list[int] = []
         """Has an item while the code of this side expects ``StopIteration`` of what it calls."""
-        self._bytes_received = 0
+        self.large_answers = False
+        """Whether the other side sent much, or a number from which this side may have made much."""
         self.attach: Callable[[], dict[str, Any]] = dict
         """Provides additional content of a message: printed text, warnings."""
         self.attached: Callable[[dict[str, Any]], None] = lambda message: None
@@ -158,8 +158,8 @@ class Peer:
                 self._send(True, message, operands)
             except (Uncodable, FrameTooLarge) as error:
                 self.unsupported.append(str(error))
-                # Types are refused only for the test's own values. A size may be the program's doing, if it sent much.
-                if isinstance(error, ForbiddenType) or self._bytes_received < _FEW_BYTES:
+                # Types are refused only for the test's own values. A size may be the program's doing.
+                if isinstance(error, ForbiddenType) or not self.large_answers:
                     self.ungradable = self.ungradable or str(error)
                 raise Unsupported(str(error), None) from error
             return self._receive_answer()
@@ -254,7 +254,6 @@ class Peer:
             question, data = self._transport.receive()
         except EOFError as error:
             raise self._break("the other side ended") from error
-        self._bytes_received += len(data)
         return question, self.incoming(data)
 
     def _parsed(self, data: bytes) -> dict[str, Any]:
@@ -302,7 +301,12 @@ class Peer:
         if isinstance(value, _ENDS_OF_ITERATION) and operation not in _ITERATING and not self.stops:
             # Within map() or zip() the original exception would end the iteration, and skip the remaining cases.
             raise RuntimeError(f"{type(value).__name__} was raised by {operation}") from None
+        if self.guarded:
+            self.check_cancelled(value)
         raise value from value.__cause__
+
+    def check_cancelled(self, error: BaseException) -> None:
+        """Raise an error if the program, rather than the test, cancels what the test awaits: a group ignores it."""
 
     def _release(self, number: int, count: int) -> None:
         entry = self._exports.get(number)

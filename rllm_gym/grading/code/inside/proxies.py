@@ -34,6 +34,8 @@ class RemoteOperations(Protocol):
 
     def ask(self, operation: str, *operands: Any) -> Any: ...
 
+    def check_cancelled(self, error: BaseException) -> None: ...
+
     def call(self, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any: ...
 
     def construct(self, cls: RemoteType, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any: ...
@@ -309,7 +311,7 @@ def _ask_type(cls: RemoteType, operation: str, *args: Any) -> Any:
 
 
 _VISIBLE = frozenset({"__dict__", "__wrapped__", "__annotations__", "__name__", "__qualname__", "__dataclass_fields__"})
-_VISIBLE |= {"__defaults__", "__kwdefaults__", "__match_args__"}
+_VISIBLE |= {"__defaults__", "__kwdefaults__", "__match_args__", "__abstractmethods__"}
 
 
 def _is_private(name: str) -> bool:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import ast
 import itertools
+import operator
 import os
 import re
 import sys
 import types
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from .free_names import nodes
@@ -81,6 +82,8 @@ class Runner:
         self.stops: list[int] = []
         """Has an item while the test expects ``StopIteration`` of the program itself."""
         module.__dict__.update(_rllm_left=_left, _rllm_ended=self._ended, _rllm_ran=self._ran, _rllm_stops=self.stops)
+        module.__dict__.update(_rllm_side_by_side=self._side_by_side, _rllm_compare=self._compare)
+        module.__dict__.update({f"_rllm_{name}": getattr(operator, name) for name in ("eq", "ne", "sub")})
 
     def run(self, candidate: Any, entry: Mapping[str, Any]) -> None:
         """Run all tests and report each.
@@ -92,9 +95,28 @@ class Runner:
         try:
             self._run(candidate, entry)
             if self._ended - self._ran:
-                self._report.outcome("loops", "a loop with assertions had nothing to go through")
+                self._report.outcome(
+                    "loops", "a loop of assertions, or an assertion about several values, had nothing to go through"
+                )
         except StopTesting:
             return
+
+    def _side_by_side(self, number: int, function: Callable[..., Any], *values: Any, **named: Any) -> Iterator[Any]:
+        """Yield what zip() or map() does; record whether it is nothing although the test gives it something."""
+        if any(type(item) in (list, tuple, range, str, dict) and item for item in values):
+            self._ended.add(number)
+        for item in function(*values, **named):
+            self._ran.add(number)
+            yield item
+
+    def _compare(self, number: int, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        """Compare arrays; record whether not only one of them is empty, for which the other could be anything."""
+        self._ended.add(number)
+        arrays = [item for item in args[:2] if _is_array(item) or type(item) in (list, tuple)]
+        by_element = function not in (operator.eq, operator.ne, operator.sub) or any(map(_is_array, arrays))
+        if not by_element or len(set(map(_is_empty, arrays))) < 2:
+            self._ran.add(number)
+        return function(*args, **kwargs)
 
     def _run(self, candidate: Any, entry: Mapping[str, Any]) -> None:
         raise NotImplementedError
@@ -164,7 +186,7 @@ class _ReachChecker(_StatementTransformer):
 
     visit_AsyncWith = visit_With
 
-    def visit_For(self, node: ast.For | ast.AsyncFor) -> Any:
+    def visit_For(self, node: ast.For | ast.AsyncFor | ast.While) -> Any:
         self.generic_visit(node)
         if not any(map(_asserts, node.body)):
             return node
@@ -180,6 +202,58 @@ class _ReachChecker(_StatementTransformer):
 
     visit_AsyncFor = visit_For
 
+    visit_While = visit_For
+
+    def visit_Assert(self, node: ast.Assert) -> Any:
+        return self._recording(node)
+
+    def visit_Expr(self, node: ast.Expr) -> Any:
+        return self._recording(node) if _called(node.value).startswith("assert") else node
+
+    def visit_Assign(self, node: ast.Assign) -> Any:
+        return self._recording(node)
+
+    def _recording(self, statement: ast.stmt) -> ast.stmt:
+        """Let a statement record whether there is anything in what it compares item by item."""
+        for item in nodes(statement):
+            for name, value in ast.iter_fields(item):
+                if isinstance(value, ast.BinOp | ast.Compare) and not isinstance(item, ast.Assert):
+                    setattr(item, name, self._compared(value))
+                elif type(value) is list and name in ("args", "elts"):
+                    value[:] = [
+                        self._compared(each) if isinstance(each, ast.BinOp | ast.Compare) else each for each in value
+                    ]
+            if isinstance(item, ast.Call):
+                self._record_calls(item)
+        return statement
+
+    def _compared(self, node: ast.BinOp | ast.Compare) -> ast.expr:
+        if isinstance(node, ast.BinOp):
+            operation, sides = type(node.op).__name__, [node.left, node.right]
+        else:
+            operation, sides = type(node.ops[0]).__name__, [node.left, *node.comparators]
+        name = {"Sub": "_rllm_sub", "Eq": "_rllm_eq", "NotEq": "_rllm_ne"}.get(operation)
+        called = any(isinstance(item, ast.Call | ast.Name) for item in sides)
+        if name is None or len(sides) != 2 or not called:
+            return node
+        return self._call("_rllm_compare", ast.Name(name, ast.Load()), sides)
+
+    def _record_calls(self, call: ast.Call) -> None:
+        name = _called(call)
+        if isinstance(call.func, ast.Attribute) and name in ("allclose", "isclose") and len(call.args) >= 2:
+            new = self._call("_rllm_compare", call.func, call.args)
+            call.func, call.args = new.func, new.args
+        elif name in ("all", "any", "sum") and call.args:
+            values = call.args[0]
+            if isinstance(values, ast.GeneratorExp | ast.ListComp):
+                values = values.generators[0].iter
+            if isinstance(values, ast.Call) and len(values.args) > {"zip": 1, "map": 2}.get(_called(values), 99):
+                new = self._call("_rllm_side_by_side", values.func, values.args)
+                values.func, values.args = new.func, new.args
+
+    def _call(self, name: str, function: ast.expr, args: list[ast.expr]) -> ast.Call:
+        return ast.Call(ast.Name(name, ast.Load()), [ast.Constant(next(self._numbers)), function, *args], [])
+
     def visit_Try(self, node: ast.Try) -> Any:
         self.generic_visit(node)
         if any(handler.type is not None and _names_stop(handler.type) for handler in node.handlers):
@@ -193,6 +267,14 @@ class _ReachChecker(_StatementTransformer):
             return body
         enter, leave = (ast.parse(f"_rllm_stops.{change}").body for change in ("append(1)", "pop()"))
         return [ast.copy_location(item, body[0]) for item in (*enter, ast.Try(body, [], [], leave))]
+
+
+def _is_array(value: Any) -> bool:
+    return type(value).__module__ == "numpy" and bool(getattr(value, "shape", ()))
+
+
+def _is_empty(value: Any) -> bool:
+    return value.size == 0 if _is_array(value) else type(value) in (list, tuple) and all(map(_is_empty, value))
 
 
 def _assignment(name: str, value: bool) -> ast.stmt:
@@ -452,9 +534,9 @@ class PytestRunner(Runner):
         sys.dont_write_bytecode = True
         import pytest
 
-        if any(
-            isinstance(node, ast.With | ast.AsyncWith | ast.For | ast.AsyncFor | ast.Try) for node in nodes(self._tree)
-        ):
+        names = {"all", "any", "sum"} & set(map(_called, nodes(self._tree)))  # type: ignore[arg-type]
+        blocks = ast.With | ast.AsyncWith | ast.For | ast.AsyncFor | ast.While | ast.Try
+        if names or "numpy" in self._text or any(isinstance(node, blocks) for node in nodes(self._tree)):
             self._text = ast.unparse(self.checked(self._tree))
             self._tree = ast.parse(self._text)
         name = self._module.__name__
@@ -499,8 +581,11 @@ def _pytest_plugin(report: TestReporter) -> Any:
             self._called: set[str] = set()
 
         def pytest_collection_modifyitems(self, items: list[Any]) -> None:
-            # "from solution import *" may import functions of the program that look like tests.
-            items[:] = [item for item in items if not _is_of_the_program(item.obj)]
+            # "from solution import *" may import functions of the program that look like tests. What the test itself
+            # marks to be skipped is no test of any program.
+            items[:] = [
+                item for item in items if not _is_of_the_program(item.obj) and item.get_closest_marker("skip") is None
+            ]
 
         def pytest_collection_finish(self, session: Any) -> None:
             self._report(lambda: report.tests(len(session.items)))

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 import builtins
+import contextlib
 import functools
 import importlib
 import io
@@ -23,13 +24,13 @@ from typing import Any
 from . import argument_mutation, guard
 from .channel import FrameChannel
 from .files import Files
-from .free_names import FreeNames, module_named, own_value
+from .free_names import OFTEN_DEFINED, FreeNames, expected_names, module_named, own_value
 from .guard import GuardedPeer
 from .object_server import ObjectServer, patched_builtins
 from .patches import Patches
 from .peer import ConversationError
 from .proxies import NAMES, Remote, RemoteType, refresh
-from .runners import RUNNERS, TestReporter
+from .runners import RUNNERS, StopTesting, TestReporter
 
 MODULE = "test_solution"
 _MAIN = "__main__"
@@ -146,6 +147,8 @@ class TestSide:
     def run(self) -> None:
         try:
             trees = self._parse()
+            if self.config["seed"] is not None:
+                self._seed(self.config["seed"])  # before the first request, to which data may be changed
             error = self.peer.ask("load")
             if error:
                 self._send_error(error if type(error) is str else "the program did not load")
@@ -190,8 +193,6 @@ class TestSide:
         solution = Solution("solution")
         solution._rllm_side, solution._rllm_replaced = self, {}
         sys.modules["solution"] = solution
-        if self.config["seed"] is not None:
-            self._seed(self.config["seed"])
         self._adapt_library(self.config["setup"] + self.config["test"])
         self.peer.vocabulary = functools.cache(lambda: _constants([setup, test]))
         self.peer.test_text = self.config["setup"] + self.config["test"]
@@ -214,7 +215,7 @@ class TestSide:
         imported = []
         for name in used.free:
             own, value = own_value(name, used)
-            if not own and name in available:
+            if name in available and (not own or name in OFTEN_DEFINED):
                 own, value = self.solution_value(name)
                 imported.append(name)
             if own:
@@ -238,8 +239,25 @@ class TestSide:
         namespace |= entry
         plain = [name for name in imported if type(namespace.get(name)) in (int, float, str, bool)]
         runner.refresh = lambda: namespace.update({name: self.solution_value(name)[1] for name in plain})
+        expected = expected_names([setup, test])  # running changes the trees
         runner.run(candidate, {name: namespace[name] for name in imported if name in namespace} | entry)
+        for paths in expected:
+            self._check_expected(paths)
         return True
+
+    def _check_expected(self, paths: list[list[str]]) -> None:
+        """Fail a program of which all constants, classes or exceptions that its tests expect are the same."""
+        values = []
+        for path in paths:
+            try:
+                found, value = self.solution_value(path[0])
+                values += [functools.reduce(getattr, path[1:], value)] if found else []
+            except Exception:  # then the tests did not get it either
+                continue
+        if len(values) > 1 and all(value is values[0] or value == values[0] for value in values):
+            names = ", ".join(".".join(path) for path in paths[:4])
+            with contextlib.suppress(StopTesting):
+                self.report.outcome("constants", f"what the tests expect is the same for all of them: {names}")
 
     def _seed(self, seed: int) -> None:
         """Make this run like others with this seed, except for what the program does."""
