@@ -25,6 +25,7 @@ class Sample:
         greedy: Sampled at temperature 0: a baseline, never trained on.
         terminated: Whether the task itself ended, solved or not. Otherwise a limit truncated the episode, and its
             last state still has a value.
+        success: Whether the episode solved its task.
         components: Sum of each component of the reward over the steps (``info["reward_components"]``), without shaping.
         final_ids: For each agent the prompt of its next reply, if the episode was truncated; empty if there is none.
         overlong: Whether a token or time limit truncated it.
@@ -49,6 +50,7 @@ class Sample:
     adapter: str = ""
     final_ids: tuple[tuple[int, ...], ...] = ()
     components: Mapping[str, float] = field(default_factory=dict)
+    success: bool = False
 
     def __post_init__(self) -> None:
         if not self.trajectory_S:
@@ -101,6 +103,31 @@ def samples_of(
     ]
 
 
+def with_length_penalty(samples: Sequence[Sample], weight: float) -> list[Sample]:
+    """Add to the rewards a bonus for short and a penalty for long episodes within each group: Kimi k1.5 (2025), section
+    2.3.3, multiplied by ``weight``.
+
+    It falls from 1/2 for the group's shortest episode to -1/2 for its longest; episodes that did not succeed get only
+    the negative part. Greedy episodes are a baseline and stay as they are.
+    """
+    if not weight:
+        return list(samples)
+    lengths: dict[str, list[int]] = {}
+    for sample in samples:
+        if not sample.greedy:
+            lengths.setdefault(sample.group_id, []).append(sample.num_sampled)
+    shaped = []
+    for sample in samples:
+        own = lengths.get(sample.group_id, [0])
+        if not sample.greedy and max(own) > min(own):
+            share = 0.5 - (sample.num_sampled - min(own)) / (max(own) - min(own))
+            reward = sample.reward + weight * (share if sample.success else min(0.0, share))
+            turns = tuple(_final_turn_rewards(list(rewards), reward) for rewards in sample.turn_rewards)
+            sample = replace(sample, reward=reward, turn_rewards=turns)
+        shaped.append(sample)
+    return shaped
+
+
 _OVERLONG = (StopReason.MAX_TOKENS, StopReason.CONTEXT_LENGTH, StopReason.TIMEOUT)
 
 
@@ -132,6 +159,7 @@ def _sample(episode: Episode, trajectories: Sequence[Trajectory], reward: float,
         trajectory_S=tuple(index for index, own in enumerate(branches) for _ in own),
         final_ids=tuple(trajectory.final_ids for trajectory in trajectories),
         components={name: float(value) for name, value in components.items()},
+        success=episode.success,
     )
 
 

@@ -46,13 +46,37 @@ def test_unsolved_tasks_are_replayed_until_they_are_solved() -> None:
     assert not set(curriculum.next_tasks(2, 4)) & set(first)
 
 
-def test_its_state_can_be_saved_and_restored_exactly() -> None:
+def test_tasks_of_middling_difficulty_are_replayed_most_and_solved_ones_sometimes() -> None:
+    config = CurriculumConfig(replay_fraction=0.5)
+    curriculum = TaskCurriculum(range(1_000_000), config, seed=0, by_difficulty=True)
+    first = curriculum.next_tasks(0, 300)
+    solved, middling, hopeless = first[:100], first[100:200], first[200:]
+    rates = dict.fromkeys(solved, 1.0) | dict.fromkeys(middling, 0.5) | dict.fromkeys(hopeless, 0.0)
+    curriculum.update(rates)
+    drawn = [task for step in range(1, 101) for task in curriculum.next_tasks(step, 40)[:20]]
+    assert set(drawn) <= set(first)
+    counts = {kind: sum(drawn.count(task) for task in tasks)
+              for kind, tasks in (("solved", solved), ("middling", middling), ("hopeless", hopeless))}  # fmt: skip
+    # The weights are 0.02, 0.27 and 0.02.
+    assert counts["middling"] > 5 * counts["solved"] > 0
+    assert counts["middling"] > 5 * counts["hopeless"] > 0
+    for step in range(1, 5):
+        again = curriculum.next_tasks(step, 40)[:20]
+        assert len(set(again)) == 20, "none twice in a step"
+
+
+@pytest.mark.parametrize("by_difficulty", [False, True])
+def test_its_state_can_be_saved_and_restored_exactly(by_difficulty: bool) -> None:
     config = CurriculumConfig(replay_fraction=0.3)
-    uninterrupted, interrupted = (TaskCurriculum(range(50), config, seed=1) for _ in range(2))
+
+    def new() -> TaskCurriculum:
+        return TaskCurriculum(range(50), config, seed=1, by_difficulty=by_difficulty)
+
+    uninterrupted, interrupted = new(), new()
     for step in range(6):
         if step == 3:
             saved = interrupted.state_dict()
-            interrupted = TaskCurriculum(range(50), config, seed=1)
+            interrupted = new()
             interrupted.load_state_dict(saved)
         indices = uninterrupted.next_tasks(step, 7)
         assert interrupted.next_tasks(step, 7) == indices

@@ -14,7 +14,7 @@ import torch
 
 from rllm_gym.core import Episode, Step, StopReason, Trajectory, TurnTokens
 from trainers import loop
-from trainers.algorithms import ALGORITHMS, LOSSES, algorithm_options, make_algorithm
+from trainers.algorithms import ALGORITHMS, LOSSES, GroupOptions, algorithm_options, make_algorithm
 from trainers.config import (
     ConfigError,
     ModelConfig,
@@ -27,7 +27,7 @@ from trainers.learner import Learner
 from trainers.model import Policy
 from trainers.rollouts.collector import RolloutBatch
 from trainers.sampler_backends import SAMPLER_BACKENDS
-from trainers.samples import Sample, samples_of
+from trainers.samples import Sample, samples_of, with_length_penalty
 from trainers.tiny_model import make_tiny_model
 
 OTHER: dict[str, Any] = {
@@ -36,6 +36,7 @@ OTHER: dict[str, Any] = {
     "normalize_std": True,
     "drop_zero_variance": False,
     "dynamic_sampling": 2,
+    "length_penalty": 0.3,
     "gamma": 0.7,
     "gae_level": "token",
     "gae_lambda": 0.3,
@@ -56,7 +57,9 @@ OTHER: dict[str, Any] = {
     "value_weight": 2.0,
     "value_warmup_steps": 0,
 }
-SELECTED = ("name", "loss", "aggregation", "teacher")
+SELECTED = ("name", "loss", "aggregation")
+# Tested where they are read: test_distillation, test_curriculum_and_entropy, test_reference_sync.
+ELSEWHERE = ("teacher", "replay_by", "reference_sync")
 # What an algorithm cannot be without.
 NEEDED: dict[Any, dict[str, Any]] = {"distillation": {"teacher": "x"}, "gkd": {"teacher": "x"}}
 # What an option only has an effect with.
@@ -98,6 +101,8 @@ class OptionBench:
         if self.policy.value_head is not None:
             torch.nn.init.constant_(self.policy.value_head.weight_D, 0.3)
         samples = samples_of(self.episodes, config.algorithm.format_penalty)
+        if isinstance(config.algorithm, GroupOptions):
+            samples = with_length_penalty(samples, config.algorithm.length_penalty)
         for step in (0, 5):  # during the warm-up of the value head, and after it
             targets = algorithm.targets(samples, learner.signals(samples, algorithm.required_signals))
             learner.update(step, samples, targets, algorithm, 0.0)
@@ -180,7 +185,7 @@ def without_effect(bench: OptionBench, **chosen: str) -> list[str]:
     """Return the options of the chosen algorithm and loss that change nothing, and are not refused for that reason."""
     found = []
     for entry in fields(config(**chosen).algorithm):
-        if entry.name in SELECTED:
+        if entry.name in SELECTED + ELSEWHERE:
             continue
         needed = TOGETHER.get(entry.name, {})
         before, after = config(**chosen, **needed), config(**chosen, **needed, **{entry.name: OTHER[entry.name]})

@@ -116,10 +116,28 @@ class GroupOptions(AlgorithmOptions):
     """Maximum number of additional rollout rounds per step, each with as many new tasks as there were groups whose
     episodes all got the same reward (DAPO); 0 for none. Without ``drop_zero_variance`` those groups are trained on,
     too."""
+    length_penalty: float = 0.0
+    """Weight of a reward for short replies relative to those of the group (Kimi k1.5): half of it is added to the
+    group's shortest episode and subtracted from its longest; failed episodes are not rewarded for being short. 0 for
+    none. ``reward/mean`` does not include it."""
+    replay_by: Literal["unsolved", "difficulty"] = "unsolved"
+    """Which earlier tasks ``curriculum.replay_fraction`` repeats. ``unsolved``: those whose group did not succeed as a
+    whole. ``difficulty``: any, the sooner the closer the success rate of its last group was to one half; solved and
+    hopeless ones now and then."""
+    reference_sync: tuple[float, float] | None = None
+    """Moves the reference of the KL divergence towards the policy: after every how many steps, and by which fraction.
+    ``512 0.6`` is TRL's ``sync_ref_model``, ``1 0.01`` a moving average; none to keep the model before training."""
 
     def check(self, problems: list[str]) -> None:
         super().check(problems)
-        at_least_0(self, ("dynamic_sampling",), problems)
+        at_least_0(self, ("dynamic_sampling", "length_penalty"), problems)
+        if not self.needs_reference:
+            idle(self, "algorithm.", ("reference_sync",), "without kl or kl_reward", problems)
+        every, *fraction = self.reference_sync or (1.0, 1.0)
+        if not (every >= 1 and every % 1 == 0 and len(fraction) == 1 and 0 < fraction[0] <= 1):
+            problems.append(
+                f"algorithm.reference_sync={self.reference_sync} must be steps and a fraction up to 1: 512 0.6"
+            )
 
 
 @dataclass(frozen=True)

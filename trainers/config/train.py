@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from trainers.algorithms.options import AlgorithmOptions
+from trainers.algorithms.options import AlgorithmOptions, GroupOptions
 from trainers.algorithms.registry import SELECTORS, algorithm_options, options_type, owners_of
 from trainers.config.asynchrony import AsynchronyConfig, check_asynchrony
 from trainers.config.checkpoint import CheckpointConfig, check_checkpoint
@@ -16,7 +16,7 @@ from trainers.config.model import LoraModelConfig, ModelConfig, check_model, mod
 from trainers.config.optimizer import OptimizerConfig, check_optimizer, learning_rate_warnings
 from trainers.config.roles import OpponentsConfig, Roles, check_roles, opponent_warnings
 from trainers.config.sampler import check_sampler
-from trainers.option_checks import positive, raise_if_any
+from trainers.option_checks import idle, positive, raise_if_any
 from trainers.sampler_backends import SamplerOptions
 from trainers.sampler_backends import registry as sampler_registry
 
@@ -27,7 +27,7 @@ class CurriculumConfig:
 
     replay_fraction: float = 0.0
     """Fraction of each step's groups that repeat earlier training tasks that are not solved yet: not all episodes of
-    their group succeeded."""
+    their group succeeded; or those that ``algorithm.replay_by`` names."""
 
 
 @dataclass(frozen=True)
@@ -122,6 +122,8 @@ def validate(config: TrainConfig) -> list[str]:
     positive(config, "", ("steps", "threads"), problems)
     algorithm.check(problems)
     check_entropy(config.entropy, problems)
+    if config.curriculum.replay_fraction == 0 and isinstance(algorithm, GroupOptions):
+        idle(algorithm, "algorithm.", ("replay_by",), "without curriculum.replay_fraction", problems)
     if not 0 <= config.curriculum.replay_fraction < 1:
         problems.append(f"curriculum.replay_fraction={config.curriculum.replay_fraction} must be in [0, 1)")
     if config.validation is not None:

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from trainers.algorithms import AlgorithmRun, PerToken, ValueOptions
+from trainers.algorithms import AlgorithmRun, GroupOptions, PerToken, ValueOptions
 from trainers.algorithms.advantages import select
 from trainers.array_types import FloatArray
 from trainers.batching.token_count import TokenCount
@@ -39,6 +39,7 @@ class LearnerSet:
         value: ValueOptions | None = None,
         ranks: ProcessGroup = SINGLE_PROCESS,
     ) -> None:
+        self._policy = policy
         self.by_adapter = {
             adapter: Learner(policy, optimizer, steps, value, ranks, adapter) for adapter in policy.adapters
         }
@@ -97,12 +98,15 @@ class LearnerSet:
             weight = entropy_weights[adapter]
             per_token = select(targets, chosen)
             updates[adapter] = learner.update(step, mine, per_token, algorithm, weight, fresh=fresh)
+        options = algorithm.options
+        if isinstance(options, GroupOptions) and options.reference_sync and not (step + 1) % options.reference_sync[0]:
+            self._policy.move_reference(options.reference_sync[1])
         return updates
 
     def state_dict(self) -> dict[str, Any]:
         own = {adapter: learner.state_dict() for adapter, learner in self.by_adapter.items()}
         parameters = {name: value for state in own.values() for name, value in state.pop("parameters").items()}
-        return {"parameters": parameters, "adapters": own}
+        return {"parameters": parameters, "adapters": own, "reference": self._policy.reference_state()}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Restore the state.
@@ -123,6 +127,7 @@ class LearnerSet:
                 if len(saved) == 1 or adapter_of(name) == adapter
             }
             learner.load_state_dict({**saved[adapter], "parameters": mine})
+        self._policy.load_reference_state(state["reference"])
 
 
 def merge_updates(updates: Collection[UpdateStats]) -> UpdateStats:

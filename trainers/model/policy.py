@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import copy
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -123,8 +123,14 @@ class Policy:
                 # Autocast converts the inputs; PEFT would first convert them to float32, which is saved for backward.
                 module.cast_input_dtype_enabled = False
         self._reference: Any = None
+        # What the reference has in place of the trained weights: those of the copy, or adapters that change nothing.
+        self._reference_weights: dict[str, Tensor] = {}
+        self._reference_moved = False
         if reference and not self.adapted:
             self._reference = copy.deepcopy(self.model).requires_grad_(False).eval()
+            self._reference_weights = dict(self._reference.named_parameters())
+        elif reference:
+            self._reference_weights = {name: parameter.detach().clone() for name, parameter in self.parameters}
         if config.gradient_checkpointing:
             self.model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
             self.model.enable_input_require_grads()
@@ -229,12 +235,40 @@ class Policy:
             return self.teacher.outputs(batch).logp_N
         if self._reference is not None:
             return self._logprobs(self._reference, batch)[0]
+        if self._reference_moved:
+            own = {name: parameter.data for name, parameter in self.parameters}
+            try:
+                self._set_data(self._reference_weights)
+                return self._logprobs(self._plain(), batch)[0]
+            finally:
+                self._set_data(own)
         try:
             with self.model.disable_adapter():
                 return self._logprobs(self._plain(), batch)[0]
         finally:
             if len(self.adapters) > 1:  # PEFT reactivates the active adapter and freezes the others
                 activate(self.model, self.active)
+
+    @torch.no_grad()
+    def move_reference(self, fraction: float) -> None:
+        """Move the reference by a fraction of its distance to the current weights."""
+        self._reference_moved = True
+        for name, parameter in self.parameters:
+            self._reference_weights[name].lerp_(parameter, fraction)
+
+    def reference_state(self) -> dict[str, Tensor]:
+        """Return the weights of the reference, for a checkpoint; none unless it was moved."""
+        return self._reference_weights if self._reference_moved else {}
+
+    @torch.no_grad()
+    def load_reference_state(self, state: Mapping[str, Tensor]) -> None:
+        self._reference_moved = bool(state and self._reference_weights)
+        for name, tensor in self._reference_weights.items() if state else ():
+            tensor.copy_(state[name])
+
+    def _set_data(self, values: Mapping[str, Tensor]) -> None:
+        for name, parameter in self.parameters:
+            parameter.data = values[name]
 
     def weight_update(self, *, merged: bool = False) -> WeightUpdate:
         """Return what a sampler needs to serve the current weights: the whole model, or the active adapter, under

@@ -33,27 +33,38 @@ def shuffled(index: int, size: int, key: int) -> int:
             return index
 
 
+# Weight of solved and of hopeless tasks in replay by difficulty; the largest is 1/4 more.
+_RARELY = 0.02
+
+
 class TaskCurriculum:
     """Selects the tasks of each step. Its state is stored in checkpoints.
 
     Args:
         tasks: The training tasks.
-        config: Fraction of groups that repeat unsolved tasks.
+        config: Fraction of groups that repeat earlier tasks.
         seed: Seed of the order.
+        by_difficulty: Repeat any earlier task, most often those that are solved about half of the time, instead of
+            those that are not solved yet.
     """
 
-    def __init__(self, tasks: Sized, config: CurriculumConfig, seed: int) -> None:
+    def __init__(self, tasks: Sized, config: CurriculumConfig, seed: int, *, by_difficulty: bool = False) -> None:
         self._tasks = tasks
         self._config = config
         self._seed = seed
         self._drawn = 0
-        self._unsolved: dict[int, None] = {}  # a dict keeps the insertion order, unlike a set
+        self._by_difficulty = by_difficulty
+        self._rates: dict[int, float] = {}  # success rates of the tasks to repeat, in a fixed order
 
     def next_tasks(self, step: int, groups: int) -> list[int]:
-        """Return the task indices of one step: some unsolved tasks again, the rest new ones."""
+        """Return the task indices of one step: some earlier tasks again, the rest new ones."""
         generator = random.Random(stream_seed("replay", self._seed, step))
-        wanted = min(round(groups * self._config.replay_fraction), len(self._unsolved))
-        again = generator.sample(list(self._unsolved), wanted)
+        wanted = min(round(groups * self._config.replay_fraction), len(self._rates))
+        if self._by_difficulty:  # without replacement: Efraimidis and Spirakis 2006
+            waits = {index: generator.expovariate(rate * (1 - rate) + _RARELY) for index, rate in self._rates.items()}
+            again = sorted(waits, key=lambda index: waits[index])[:wanted]
+        else:
+            again = generator.sample(list(self._rates), wanted)
         return again + self.next_fresh_tasks(groups - wanted)
 
     def next_fresh_tasks(self, groups: int) -> list[int]:
@@ -65,13 +76,13 @@ class TaskCurriculum:
         if self._config.replay_fraction == 0:
             return
         for index, rate in success_rate.items():
-            if rate >= 1.0:
-                self._unsolved.pop(index, None)
+            if rate >= 1.0 and not self._by_difficulty:
+                self._rates.pop(index, None)
             else:
-                self._unsolved[index] = None
+                self._rates[index] = rate
 
     def state_dict(self) -> dict[str, Any]:
-        return {"dealt": self._drawn, "unsolved": list(self._unsolved), "tasks": len(self._tasks)}
+        return {"dealt": self._drawn, "rates": list(self._rates.items()), "tasks": len(self._tasks)}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Restore the state.
@@ -85,7 +96,7 @@ class TaskCurriculum:
                 "resume with the same env options, or start a new run in another output folder"
             )
         self._drawn = state["dealt"]
-        self._unsolved = dict.fromkeys(state["unsolved"])
+        self._rates = dict(state["rates"])
 
     def _fresh(self) -> int:
         size = len(self._tasks)

@@ -16,13 +16,13 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from rllm_gym.samplers.protocol import SamplerError
-from trainers.algorithms import AlgorithmRun
+from trainers.algorithms import AlgorithmRun, GroupOptions
 from trainers.config import RoleAssignment, TrainConfig
 from trainers.process_group import ProcessGroup
 from trainers.rollouts.collector import RolloutAbandoned, RolloutBatch, RolloutCollector, concatenate
 from trainers.rollouts.curriculum import TaskCurriculum
 from trainers.run.weight_publisher import WeightPublisher
-from trainers.samples import Sample, samples_of
+from trainers.samples import Sample, samples_of, with_length_penalty
 
 
 @dataclass(slots=True)
@@ -99,7 +99,10 @@ class RolloutPrefetcher:
         """Convert the episodes that are not too stale to samples, and add the cached greedy ones that :meth:`get` did
         not collect again."""
         adapter_of = self._assignment.weights if self._collector.train_env.workflow is not None else None
-        samples = samples_of(batch.fresh, self._config.algorithm.format_penalty, adapter_of)
+        options = self._config.algorithm
+        samples = samples_of(batch.fresh, options.format_penalty, adapter_of)
+        if isinstance(options, GroupOptions):
+            samples = with_length_penalty(samples, options.length_penalty)
         if not self._caches_baselines:
             return samples
         version = self._publisher.version_of(min(batch.weight_syncs, default=0))
