@@ -1,33 +1,8 @@
-"""Poll for unannounced events: other processes, files that appear. Also used by tests/mcp and tests/envs."""
+"""Find the browsers that run below a process. Also used by tests/envs."""
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
-import time
-from collections.abc import Callable
-from typing import Any
-
 import psutil
-
-DEADLINE_S = 120.0
-"""Far longer than a busy or stalled machine takes: a wait this long would never end."""
-_PAUSE_S = 0.02
-
-
-async def auntil(true: Callable[[], Any]) -> None:
-    """Wait until a condition holds, without blocking the event loop."""
-    deadline = time.monotonic() + DEADLINE_S
-    while not true():
-        assert time.monotonic() < deadline, f"the condition did not hold within {DEADLINE_S:g} s"
-        await asyncio.sleep(_PAUSE_S)
-
-
-def lives(pid: int) -> bool:
-    """Return whether a process runs; a zombie does not."""
-    with contextlib.suppress(psutil.NoSuchProcess):
-        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
-    return False
 
 
 def command_line(process: psutil.Process) -> str:
