@@ -179,19 +179,7 @@ def peers() -> dict[str, tuple[Timer, Timer]]:
     logging.disable(logging.CRITICAL)
     import gem
     import reasoning_gym
-    from datasets import Dataset
-    from gem.envs.math_env import MathEnv
-
-    class Rows(list[dict[str, str]]):
-        def shuffle(self, seed: int) -> Rows:
-            return self
-
-    data = Dataset.from_list(PROBLEMS)
-
-    def math_env() -> Any:
-        env = MathEnv(dataset=data, question_key="question", use_mp=False)
-        env.dataset = Rows(PROBLEMS)  # a plain list: reading an Arrow table should not be measured
-        return env
+    from gem_math import gem_math
 
     prose = "The goal lies below.\n"
     replies = (f"{prose}\\boxed{{down}}", f"{prose}\\boxed{{up}}")
@@ -200,7 +188,7 @@ def peers() -> dict[str, tuple[Timer, Timer]]:
         for game in ("game:FifteenPuzzle-v0-easy", "game:Sokoban-v0-easy")
     }
     cases |= {
-        "gem MathEnv, same problems": single_turn(math_env, lambda env: boxed(env.answer)),
+        "gem MathEnv, same problems": single_turn(gem_math(PROBLEMS), lambda env: boxed(env.answer)),
     }
     for name in ("chain_sum", "gsm_symbolic"):
         cases[f"gem rg:{name}"] = single_turn(

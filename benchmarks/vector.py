@@ -189,24 +189,12 @@ def gems(name: str, env_name: str, count: int) -> Iterator[Step]:
 
     logging.disable(logging.CRITICAL)
     import gem
-    from datasets import Dataset
-    from gem.envs.math_env import MathEnv
     from gem.vector.async_vector_env import AsyncVectorEnv
     from gem.vector.sync_vector_env import SyncVectorEnv
     from gem.vector.vector_env import AutoresetMode
+    from gem_math import gem_math
 
-    class Rows(list[dict[str, str]]):
-        def shuffle(self, seed: int) -> Rows:
-            return self
-
-    data = Dataset.from_list(PROBLEMS)
-
-    def math_env() -> Any:
-        env = MathEnv(dataset=data, question_key="question", use_mp=False)
-        env.dataset = Rows(PROBLEMS)  # a plain list: reading an Arrow table should not be measured
-        return env
-
-    make = math_env if env_name == "Math" else partial(gem.make, "game:FifteenPuzzle-v0-easy")
+    make = gem_math(PROBLEMS) if env_name == "Math" else partial(gem.make, "game:FifteenPuzzle-v0-easy")
     kind = SyncVectorEnv if name == "GEM Sync" else AsyncVectorEnv
     envs = kind(env_ids=[env_name] * count, env_fns=[make] * count, autoreset_mode=AutoresetMode.NEXT_STEP)
     envs.reset(seed=0)

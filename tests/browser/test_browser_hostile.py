@@ -14,8 +14,8 @@ from rllm_gym.envs.web.browser import BrowserPool, BrowserSession, SiteFault
 from rllm_gym.envs.web.browser.tabs import MAX_TABS
 from rllm_gym.envs.web.sites.http import Handler, Request, Response
 from rllm_gym.parsing.browser_actions import parse_browser_action
+from tests.browser.browser_processes import command_line
 from tests.browser.long_timeouts import use_long_timeouts
-from tests.browser.polling import command_line
 
 WELL_BEHAVED = {"http://b.test": lambda request: Response(b"<title>quiet</title><p>quiet")}
 

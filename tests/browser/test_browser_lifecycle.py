@@ -16,8 +16,8 @@ import pytest
 
 from rllm_gym.envs.web.browser import BrowserFault, BrowserPool, SiteFault, find_chromium, shared_pool
 from rllm_gym.envs.web.sites.http import Request, Response
-from tests.browser.polling import browsers, command_line, lives
-from tests.waiting import until
+from tests.browser.browser_processes import browsers, command_line
+from tests.waiting import is_alive, until
 
 pytestmark = pytest.mark.usefixtures("long_timeouts")
 
@@ -207,7 +207,7 @@ def test_closing_the_pool_leaves_nothing(chromium: str, monkeypatch: pytest.Monk
     assert list(tmp_path.iterdir())
     pool.close()
     pool.close()
-    assert until(lambda: not lives(ours[0].pid))
+    assert until(lambda: not is_alive(ours[0].pid))
     assert until(lambda: not list(tmp_path.iterdir()))
     with pytest.raises(RuntimeError, match="closed"):
         asyncio.run(pool.open())

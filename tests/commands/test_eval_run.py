@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 from commands.command_line import assert_brief_error, rllm_gym
-from waiting import until
 
 from rllm_gym.engine import load_episodes
+from tests.waiting import until
 from trainers import commands
 from trainers.tiny_model import make_tiny_model
 

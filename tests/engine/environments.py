@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -31,15 +30,6 @@ class Clock:
         """Let the clock run."""
         self._now -= self._real()
         self._running = True
-
-
-def raised(call: Callable[..., object], *arguments: Any, **keywords: Any) -> Exception | None:
-    """Return what the call raises; ``None`` if it raises nothing."""
-    try:
-        call(*arguments, **keywords)
-    except Exception as error:
-        return error
-    return None
 
 
 def longest(observation: Any, answer: str) -> float:

@@ -7,7 +7,7 @@ import re
 from typing import Any
 
 import pytest
-from environments import Quiz, longest, raised
+from environments import Quiz, longest
 
 from rllm_gym.agents import ChatAgent
 from rllm_gym.core import Episode, Outcome, StopReason
@@ -15,6 +15,7 @@ from rllm_gym.engine import AgentWorkflowEngine, EpisodeSpec, Role
 from rllm_gym.engine.workflows import BestOfN, Debate, MultiTurn, PlanExecute, SelfPlay, SingleTurn, SolverJudge
 from rllm_gym.samplers import Completion, SamplingRequest, ScriptedSampler, WeightUpdate
 from tests.chat.templates import make_tokenizer
+from tests.errors import raised
 
 
 class Once(Quiz):

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from environments import Quiz, append_episodes, raised
+from environments import Quiz, append_episodes
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -20,6 +20,7 @@ from rllm_gym.core import Episode, Step, StopReason, Trajectory, TurnTokens
 from rllm_gym.engine import AgentExecutionEngine, EpisodeFileError, load_episodes, save_episodes
 from rllm_gym.engine.json_values import from_json, to_json
 from rllm_gym.samplers import ScriptedSampler
+from tests.errors import raised
 
 texts = st.text(st.characters(exclude_categories=()), max_size=20)  # lone surrogates and separators included
 floats = st.floats(allow_nan=False)

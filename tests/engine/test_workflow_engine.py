@@ -7,7 +7,7 @@ from typing import Any
 
 import gymnasium
 import pytest
-from environments import Quiz, raised
+from environments import Quiz
 
 from rllm_gym.agents import ChatAgent
 from rllm_gym.core import Episode, StopReason, Task
@@ -22,6 +22,7 @@ from rllm_gym.engine import (
 )
 from rllm_gym.engine.workflows import MultiTurn, SingleTurn
 from rllm_gym.samplers import SamplingParams, SamplingRequest, ScriptedSampler, WeightUpdate
+from tests.errors import raised
 
 
 class Pair(Workflow):

@@ -19,7 +19,7 @@ from rllm_gym.envs.mcp.domains import TEMPLATES
 from rllm_gym.envs.mcp.domains.files.folder import MAX_FILE_BYTES, Folder, tree
 from rllm_gym.envs.mcp.domains.sqlite.database import Database
 from rllm_gym.envs.mcp.serving import Refusal, heavy, server
-from tests.browser.polling import auntil
+from tests.waiting import auntil
 
 SCHEMA = "CREATE TABLE notes (id INTEGER PRIMARY KEY, text TEXT NOT NULL, day TEXT NOT NULL);"
 ROWS = [{"id": number, "text": f"note {number}", "day": "2024-03-05"} for number in range(1, 101)]

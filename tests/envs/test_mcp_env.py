@@ -33,14 +33,11 @@ from rllm_gym.envs.mcp.prompt import tool_list
 from rllm_gym.envs.mcp.rows import RowParser
 from rllm_gym.mcp import InProcessServer, MCPTool, ServerFault, StdioServer
 from rllm_gym.parsing.function_calls import FunctionCall
-from tests.browser.polling import command_line
+from tests.browser.browser_processes import command_line
+from tests.envs.tool_call import call
 from tests.waiting import until
 
 NUMBER = {"type": "number", "value": 5}
-
-
-def call(tool: str, /, **arguments: Any) -> str:
-    return f"<tool_call>{json.dumps({'name': tool, 'arguments': arguments})}</tool_call>"
 
 
 def shelf(workspace: Path, seed: int) -> MCPServer:

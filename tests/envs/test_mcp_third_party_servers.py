@@ -15,6 +15,7 @@ import pytest
 
 from rllm_gym.envs.mcp import MCPEnv, ToolState
 from rllm_gym.mcp import HttpServer, StdioServer
+from tests.envs.tool_call import call
 from tests.waiting import until
 
 SERVERS = Path(__file__).resolve().parents[2] / ".mcp-servers"
@@ -34,10 +35,6 @@ def python(module: str, *args: str) -> StdioServer:
     if not program.is_file():
         pytest.skip(f"{module} {SKIP_REASON}")
     return StdioServer(str(program), args)
-
-
-def call(tool: str, /, **arguments: Any) -> str:
-    return f"<tool_call>{json.dumps({'name': tool, 'arguments': arguments})}</tool_call>"
 
 
 def run_episode(env: MCPEnv, *replies: str) -> tuple[list[str], float]:

@@ -20,6 +20,7 @@ from rllm_gym.envs.swe.env import SWEEnv
 from rllm_gym.samplers import ScriptedSampler
 from rllm_gym.sandbox import SandboxPool, Tier
 from rllm_gym.sandbox.session import PendingSession
+from tests.envs.tool_call import call
 from tests.sandbox.users import pool_of_any_tier
 
 TESTS = "from calc.core import add\n\n\ndef test_zero():\n    assert add(0, 0) == 0\n"
@@ -40,10 +41,6 @@ ROW: dict[str, Any] = {
 }
 FIX = "```bash\nsed -i 's/a - b/a + b/' calc/core.py\n```"
 SUBMIT = "```bash\nsubmit\n```"
-
-
-def call(tool: str, **arguments: Any) -> str:
-    return f"<tool_call>{json.dumps({'name': tool, 'arguments': arguments})}</tool_call>"
 
 
 def edit(command: str, path: str, **arguments: Any) -> str:

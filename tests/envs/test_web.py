@@ -26,8 +26,8 @@ from rllm_gym.envs.web.demonstrations import play
 from rllm_gym.envs.web.sites.http import Handler, Request, Response
 from rllm_gym.envs.web.sites.moves import Answer, Click, ReportInfeasible
 from rllm_gym.envs.web.sites.task import WebTask, WebTaskTemplate
+from tests.browser.browser_processes import browsers
 from tests.browser.long_timeouts import require_chromium, use_long_timeouts
-from tests.browser.polling import browsers
 
 require_chromium()
 

@@ -20,6 +20,7 @@ import rllm_gym  # noqa: F401 - registers the ids
 from rllm_gym.core import EnvironmentFault, Task, TaskError
 from rllm_gym.integrations import textarena as ours
 from rllm_gym.testing import check_text_env
+from tests.waiting import until
 
 ID = "rllm/TextArena-v0"
 SINGLE = [
@@ -183,10 +184,7 @@ def test_workers_end_with_their_environments() -> None:
     env.reset(seed=0)
     pid = env.unwrapped._game._actor.pid
     env.close()
-    deadline = time.monotonic() + 120
-    while os.path.exists(f"/proc/{pid}") and time.monotonic() < deadline:
-        os.sched_yield()
-    assert not os.path.exists(f"/proc/{pid}")
+    assert until(lambda: not os.path.exists(f"/proc/{pid}"))
 
 
 # Two players

@@ -22,13 +22,8 @@ from rllm_gym.mcp import (
 )
 from rllm_gym.mcp.results import read_result
 from rllm_gym.mcp.tools import named_tools
-from tests.browser.polling import auntil
-
-COUNTING = Path(__file__).parent / "counting_server.py"
-
-
-def counting(*args: str, timeout: float = 120.0, **options) -> StdioServer:
-    return StdioServer("{python}", ("-S", str(COUNTING), *args), timeout=timeout, **options)
+from tests.mcp.scenarios import counting, fault_of, run_scenario
+from tests.waiting import auntil
 
 
 def server_running(code: str) -> StdioServer:
@@ -52,20 +47,6 @@ if method == 'initialize': send(id=id, result=HELLO)
 elif method == 'tools/list': send(id=id, result=tools('go'))
 elif method == 'tools/call':
 """
-
-
-def run_scenario(scenario, *args):
-    async def within_time():
-        async with asyncio.timeout(240):
-            return await scenario(*args)
-
-    return asyncio.run(within_time())
-
-
-async def fault_of(awaitable) -> ServerFault:
-    with pytest.raises(ServerFault) as caught:
-        await awaitable
-    return caught.value
 
 
 def servers_in(workspace: Path) -> list[psutil.Process]:

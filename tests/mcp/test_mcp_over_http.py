@@ -16,27 +16,13 @@ import pytest
 
 from rllm_gym.mcp import (
     HttpServer,
-    ServerFault,
     ToolResult,
     shared_pool,
 )
+from tests.mcp.scenarios import fault_of, run_scenario
 from tests.waiting import until
 
 Context = pytest.importorskip("mcp.server.mcpserver", reason="pip install 'rllm-gym[mcp]'").Context
-
-
-def run_scenario(scenario, *args):
-    async def within_time():
-        async with asyncio.timeout(240):
-            return await scenario(*args)
-
-    return asyncio.run(within_time())
-
-
-async def fault_of(awaitable) -> ServerFault:
-    with pytest.raises(ServerFault) as caught:
-        await awaitable
-    return caught.value
 
 
 # The SDK's server

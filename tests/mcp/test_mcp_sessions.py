@@ -25,22 +25,8 @@ from rllm_gym.mcp import (
     shared_pool,
     tools_json,
 )
-from tests.browser.polling import auntil, lives
-from tests.waiting import until
-
-COUNTING = Path(__file__).parent / "counting_server.py"
-
-
-def counting(*args: str, timeout: float = 120.0, **options) -> StdioServer:
-    return StdioServer("{python}", ("-S", str(COUNTING), *args), timeout=timeout, **options)
-
-
-def run_scenario(scenario, *args):
-    async def within_time():
-        async with asyncio.timeout(240):
-            return await scenario(*args)
-
-    return asyncio.run(within_time())
+from tests.mcp.scenarios import COUNTING, counting, run_scenario
+from tests.waiting import auntil, is_alive, until
 
 
 async def call_where(session: ToolSession) -> dict:
@@ -130,7 +116,7 @@ def test_episodes_do_not_share_state(tmp_path: Path, episodes: int) -> None:
     ended = run_scenario(scenario)
     assert [total for total, _ in ended] == [str(5 * number) for number in range(episodes)]
     assert len({pid for _, pid in ended}) == episodes
-    assert until(lambda: not any(lives(pid) for _, pid in ended))
+    assert until(lambda: not any(is_alive(pid) for _, pid in ended))
 
 
 def test_calls_run_concurrently_and_from_any_event_loop(tmp_path: Path) -> None:
@@ -446,7 +432,7 @@ def test_closing_ends_all_processes_of_a_server(tmp_path: Path) -> None:
     async def scenario():
         session = await shared_pool().open([counting()], workspace=tmp_path)
         pids = [(await call_where(session))["pid"], int((await session.call("spawn", {})).text)]
-        assert all(lives(pid) for pid in pids)
+        assert all(is_alive(pid) for pid in pids)
         await session.close()
         await session.close()
         with pytest.raises(ServerFault):
@@ -454,7 +440,7 @@ def test_closing_ends_all_processes_of_a_server(tmp_path: Path) -> None:
         return pids
 
     pids = run_scenario(scenario)
-    assert until(lambda: not any(map(lives, pids)))
+    assert until(lambda: not any(map(is_alive, pids)))
 
 
 TRAINER = """
@@ -487,7 +473,7 @@ def test_servers_and_workspaces_end_with_the_trainer() -> None:
         trainer.send_signal(number)
         trainer.wait(120)
         trainer.stdout.close()
-        assert until(lambda pids=pids: not any(lives(pid) for pid in pids))
+        assert until(lambda pids=pids: not any(is_alive(pid) for pid in pids))
         assert until(lambda folder=workspace.parent: not folder.exists())
 
 
@@ -532,7 +518,7 @@ def test_a_fork_opens_its_own_sessions_and_keeps_those_of_the_parent(tmp_path: P
         total = (await session.call("total", {})).text
         pid = (await call_where(session))["pid"]
         await session.close()
-        return total, lives(pid)
+        return total, is_alive(pid)
 
     session = run_scenario(opened)
     context = multiprocessing.get_context("fork")
@@ -624,7 +610,7 @@ def test_a_prestarted_server_waits_in_the_workspace_of_its_episode() -> None:
     assert len(waiting) == 2
     pool.close()
     assert not any(path.exists() for path in waiting)
-    assert until(lambda: not any(map(lives, pids)))
+    assert until(lambda: not any(map(is_alive, pids)))
 
 
 def test_a_prestarted_server_that_has_ended_is_replaced() -> None:
@@ -676,7 +662,7 @@ def test_a_shared_server_is_one_process_and_restarts_when_it_died(tmp_path: Path
         assert not before & after
     finally:
         pool.close()
-    assert until(lambda: not any(map(lives, before | after)))
+    assert until(lambda: not any(map(is_alive, before | after)))
 
 
 def test_a_pool_can_be_closed_with_sessions_open(tmp_path: Path) -> None:
@@ -689,7 +675,7 @@ def test_a_pool_can_be_closed_with_sessions_open(tmp_path: Path) -> None:
     session, pid = run_scenario(scenario)
     pool.close()
     pool.close()
-    assert until(lambda: not lives(pid))
+    assert until(lambda: not is_alive(pid))
     run_scenario(session.close)
 
 

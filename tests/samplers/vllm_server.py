@@ -10,7 +10,6 @@ import re
 import socket
 import socketserver
 import threading
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -20,7 +19,7 @@ import pytest
 import vllm_models as models
 
 from rllm_gym.samplers import VLLMServerSampler
-from tests.waiting import until
+from tests.waiting import auntil, is_alive, until
 
 OPTIONS: dict[str, Any] = {
     "context_length": 512,
@@ -159,9 +158,11 @@ async def until_running(server: VLLMServerSampler, *calls: asyncio.Task[Any]) ->
 
 async def until_idle(server: VLLMServerSampler) -> None:
     """Return when the engine processes nothing."""
-    deadline = time.monotonic() + 200
-    while await running_requests(server):
-        assert time.monotonic() < deadline
+
+    async def idle() -> bool:
+        return not await running_requests(server)
+
+    await auntil(idle)
 
 
 def session_of(leader: int) -> list[psutil.Process]:
@@ -176,12 +177,4 @@ def session_of(leader: int) -> list[psutil.Process]:
 
 def check_gone(processes: list[psutil.Process]) -> None:
     """Assert that none of them runs any more, or that they end soon."""
-    assert until(lambda: not any(map(_runs, processes))), processes
-
-
-def _runs(process: psutil.Process) -> bool:
-    """Return whether it runs; a zombie does not."""
-    try:
-        return bool(process.is_running() and process.status() != psutil.STATUS_ZOMBIE)
-    except psutil.NoSuchProcess:
-        return False
+    assert until(lambda: not any(map(is_alive, processes))), processes

@@ -14,7 +14,7 @@ from rllm_gym.sandbox.tier import Tier
 from tests.sandbox.conftest import Trainer
 from tests.sandbox.users import ROOT
 from tests.sandbox.waiting import alive
-from tests.waiting import until
+from tests.waiting import is_alive, until
 
 TRY = """
 import contextlib, ctypes, errno, fcntl, gc, glob, json, os, resource, signal, socket, subprocess, sys, threading, time
@@ -630,15 +630,8 @@ def test_the_table_of_guarantees_names_existing_tests() -> None:
     assert all("::" in row for row in rows if row.count("|") >= 6), "a guarantee without a test"
 
 
-def orphans(trainer: Trainer) -> list[psutil.Process]:
+def orphans(trainer: Trainer) -> list[int]:
     """Return processes below the trainer that are neither its warm workers nor their bwrap processes."""
-    deep = []
-    for pid in trainer.left:
-        try:
-            process = psutil.Process(pid)
-            if process.status() != psutil.STATUS_ZOMBIE:
-                deep.append(process)
-        except psutil.NoSuchProcess:
-            continue
+    deep = [pid for pid in trainer.left if is_alive(pid)]
     # Up to four workers; in tier A each has bwrap's two processes above it.
     return deep if len(deep) > 12 else []

@@ -8,6 +8,8 @@ from pathlib import Path
 
 import psutil
 
+from tests.waiting import is_alive
+
 
 def processes_below(pid: int) -> list[psutil.Process]:
     """Return all descendants of a process."""
@@ -18,12 +20,7 @@ def processes_below(pid: int) -> list[psutil.Process]:
 
 def alive(processes: list[psutil.Process]) -> list[psutil.Process]:
     """Return those that have not ended: neither gone nor zombies."""
-    found = []
-    for process in processes:
-        with contextlib.suppress(psutil.NoSuchProcess):
-            if process.is_running() and process.status() != psutil.STATUS_ZOMBIE:
-                found.append(process)
-    return found
+    return [process for process in processes if is_alive(process)]
 
 
 def mark(number: int) -> str:

@@ -14,25 +14,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 from gymnasium.error import AlreadyPendingCallError, ClosedEnvironmentError, NoAsyncCallError, ResetNeeded
-from vector_environments import LONG, AsyncEcho, Counting, Gate, Unresettable, raised
+from vector_environments import LONG, AsyncEcho, Counting, Gate, Unresettable
 
 from rllm_gym.core import EnvironmentFault
-from rllm_gym.vector import TextVectorEnv, VectorTimeout
+from rllm_gym.vector import VectorTimeout
+from tests.errors import raised
 
 KINDS = ["thread", "process"]
-
-
-@pytest.fixture
-def vector():
-    created = []
-
-    def make(num_envs=3, env_id=Counting, **kwargs):
-        created.append(TextVectorEnv(num_envs, env_id=env_id, **kwargs))
-        return created[-1]
-
-    yield make
-    for item in created:
-        item.close()
 
 
 def play(envs, policy, turns, *, min_envs=1, seed=0):

@@ -34,20 +34,6 @@ MOVES = ["```up```", "```down```", "```left```", "I go ```right```", "neither he
 assert rllm_gym.__version__
 
 
-@pytest.fixture
-def vector():
-    """Create vector environments, and close them."""
-    created = []
-
-    def make(num_envs=3, env_id=Counting, **kwargs):
-        created.append(TextVectorEnv(num_envs, env_id=env_id, **kwargs))
-        return created[-1]
-
-    yield make
-    for item in created:
-        item.close()
-
-
 def assert_same(ours, theirs):
     assert ours[0] == theirs[0]
     for mine, other in zip(ours[1:4], theirs[1:4], strict=True):

@@ -8,9 +8,9 @@ from gymnasium.utils.env_checker import data_equivalence
 from gymnasium.vector import SyncVectorEnv
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from vector_environments import raised
 
 from rllm_gym.vector.batching import batch_infos, split_options, split_seeds
+from tests.errors import raised
 
 LEAVES = {
     "int": st.integers(-(2**40), 2**40),

@@ -17,8 +17,7 @@ from gymnasium.error import ClosedEnvironmentError
 from vector_environments import LONG, AsyncEcho, ClosesSlowly, Counting, Gate
 
 from rllm_gym.vector import TextVectorEnv
-from tests.browser.polling import lives
-from tests.waiting import until
+from tests.waiting import is_alive, until
 
 HERE = Path(__file__).parent
 
@@ -202,7 +201,7 @@ def test_workers_end_when_their_program_is_killed(tmp_path):
         pids = [int(pid) for pid in process.stdout.readline().split()]
         process.kill()
         process.wait(LONG)
-    assert settled(0, of=lambda: sum(map(lives, pids)))
+    assert settled(0, of=lambda: sum(map(is_alive, pids)))
 
 
 def all_threads_sleep(pid):

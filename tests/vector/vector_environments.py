@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import os
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Self, TextIO
 
@@ -16,15 +15,6 @@ from rllm_gym.core import AsyncTextEnv, EnvironmentFault, InvalidAction, Outcome
 
 LONG = 120.0
 """Seconds; everything that ends at all ends earlier, even on a busy machine."""
-
-
-def raised(call: Callable[..., object], *arguments: Any, **keywords: Any) -> Exception | None:
-    """Return what the call raises; ``None`` if it raises nothing."""
-    try:
-        call(*arguments, **keywords)
-    except Exception as error:
-        return error
-    return None
 
 
 class Gate:

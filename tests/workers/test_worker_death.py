@@ -11,7 +11,9 @@ import threading
 
 import psutil
 import pytest
-from worker_waiting import LONG, gone, is_alive
+from worker_waiting import LONG, gone
+
+from tests.waiting import is_alive
 
 # Starts three workers: an idle one, one hung in C code that ignores signals, and one with children of its own.
 BUSY = """

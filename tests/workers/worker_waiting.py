@@ -5,22 +5,12 @@ Processes that the code under test should end would otherwise run for longer tha
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Iterable
 
-import psutil
-
-from tests.waiting import until
+from tests.waiting import is_alive, until
 
 LONG = 120.0
 """Seconds; on an idle machine no test needs a hundredth of them."""
-
-
-def is_alive(pid: int) -> bool:
-    """Return whether the process exists and is not a zombie."""
-    with contextlib.suppress(psutil.NoSuchProcess):
-        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
-    return False
 
 
 def gone(pids: Iterable[int]) -> bool:

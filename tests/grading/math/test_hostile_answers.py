@@ -23,8 +23,7 @@ from rllm_gym.grading.math import grade
 from rllm_gym.grading.math.normalize import normalize, normalize_spelling
 from rllm_gym.parsing.boxed import last_boxed
 from rllm_gym.runtime import MemoryExceeded
-from tests.browser.polling import lives
-from tests.waiting import until
+from tests.waiting import is_alive, until
 
 HANGS = r"\boxed{\int \frac{\sin(x^7+x^5)}{x^{11}+\ln(x)} dx}"
 """SymPy needs minutes for this integral."""
@@ -292,7 +291,7 @@ def test_no_worker_survives_the_program():
     method, pids = done.stdout.splitlines()
     assert method == "timeout"
     assert len(pids.split()) >= 2
-    assert until(lambda: not any(lives(pid) for pid in map(int, pids.split())))
+    assert until(lambda: not any(is_alive(pid) for pid in map(int, pids.split())))
 
 
 def test_broken_workers_are_a_fault_and_never_a_wrong_answer():

@@ -14,6 +14,7 @@ MAX_FRAME = 16 * 1024 * 1024
 _RESERVED = 64
 """Bytes of a frame that the relay may add."""
 
+_DESCRIPTOR = 3  # of the stream; opened by the sandbox
 _LENGTH = struct.Struct("!I")
 
 
@@ -22,17 +23,14 @@ class FrameTooLarge(Exception):
 
 
 class FrameChannel:
-    """One end of a stream of frames. ``receive`` raises ``EOFError`` when the other end is closed."""
-
-    def __init__(self, descriptor: int = 3) -> None:
-        self._descriptor = descriptor
+    """One end of the stream of frames. ``receive`` raises ``EOFError`` when the other end is closed."""
 
     def send(self, frame: bytes) -> None:
         if len(frame) > MAX_FRAME - _RESERVED:
             raise FrameTooLarge(f"a message of {len(frame):,} bytes; at most {MAX_FRAME - _RESERVED:,} are carried")
         view = memoryview(_LENGTH.pack(len(frame)) + frame)
         while view:
-            view = view[_write(self._descriptor, view) :]
+            view = view[_write(_DESCRIPTOR, view) :]
 
     def receive(self) -> bytes:
         (length,) = _LENGTH.unpack(self._read(_LENGTH.size))
@@ -43,7 +41,7 @@ class FrameChannel:
     def _read(self, length: int) -> bytes:
         parts = []
         while length:
-            part = _read(self._descriptor, min(length, 1 << 20))
+            part = _read(_DESCRIPTOR, min(length, 1 << 20))
             if not part:
                 raise EOFError("the other end closed the channel")
             parts.append(part)

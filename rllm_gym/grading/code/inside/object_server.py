@@ -25,7 +25,7 @@ question_random = LazyRandom()
 
 
 class ServedPeer(Protocol):
-    """What an object server needs of the test side; see :class:`~guard.GuardedPeer`."""
+    """What an object server needs of the test side; see :class:`GuardedPeer`."""
 
     detached: bool
     vocabulary: Callable[[], Sequence[Any]]

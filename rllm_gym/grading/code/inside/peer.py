@@ -366,7 +366,7 @@ class Peer:
         return number
 
     def check_export(self, value: Any) -> None:
-        """Raise :class:`~codec.Uncodable` for objects that the other side must not reference."""
+        """Raise :class:`Uncodable` for objects that the other side must not reference."""
 
     def allowed_bases(self, bases: tuple[type, ...]) -> tuple[type, ...]:
         """Return the bases of the stand-in for a class of the other side."""

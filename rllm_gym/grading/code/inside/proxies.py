@@ -17,7 +17,7 @@ from .codec import MalformedMessage
 
 
 class RemoteOperations(Protocol):
-    """The operations that stand-ins request of the other side; :class:`~peer.Peer` implements them.
+    """The operations that stand-ins request of the other side; :class:`Peer` implements them.
 
     Attributes:
         released: Numbers of deleted stand-ins, and how often each was received.
