@@ -204,6 +204,25 @@ def test_an_option_that_both_algorithm_and_loss_have_is_an_error() -> None:
         algorithm_options(replace(MAXRL, loss=loss))
 
 
+@dataclass(frozen=True)
+class WidthOptions(LossOptions):
+    ratio_bounds = ("width",)
+    width: float = 0.1
+
+
+def test_bounds_of_an_outside_loss_that_limit_nothing_are_an_error() -> None:
+    """As those of the package: with one optimizer step the ratio to the trainer's own log-probs is 1."""
+    algorithm = replace(MAXRL, loss=Loss("width", WidthOptions, LOSSES["clip"].function))
+    for options, expected in (
+        ({"width": 0.3}, 0),
+        ({"width": 0.3, "old_logprobs": "trainer"}, 1),
+        ({"width": 0.3, "old_logprobs": "trainer", "epochs": 2}, 0),
+    ):
+        problems: list[str] = []
+        algorithm_options(algorithm, **options).check(problems)
+        assert len([problem for problem in problems if "width=0.3 has no effect" in problem]) == expected, options
+
+
 def test_mistakes_in_the_options_of_an_outside_algorithm_are_errors() -> None:
     class Undecorated(GroupOptions):
         own: float = 1.0

@@ -106,6 +106,8 @@ class CorrectionOptions(LossOptions):
 class ClipOptions(CorrectionOptions):
     """Options of PPO's clipped objective."""
 
+    ratio_bounds = ("clip_low", "clip_high", "dual_clip")
+
     clip_low: float = 0.2
     """A ratio below 1 - clip_low gets no gradient where the advantage is negative."""
     clip_high: float = 0.28
@@ -123,6 +125,8 @@ class ClipOptions(CorrectionOptions):
 class GspoOptions(CorrectionOptions):
     """Options of GSPO; the ratios are those of sequences."""
 
+    ratio_bounds = ("clip_low", "clip_high")
+
     clip_low: float = 3e-4
     """A ratio below 1 - clip_low gets no gradient where the advantage is negative."""
     clip_high: float = 4e-4
@@ -137,6 +141,8 @@ class GspoOptions(CorrectionOptions):
 class CispoOptions(LossOptions):
     """Options of CISPO."""
 
+    ratio_bounds = ("clip_low", "clip_high")
+
     clip_low: float = 1.0
     """The smallest weight of a token is 1 - clip_low; 1 for no bound."""
     clip_high: float = 4.0
@@ -150,6 +156,8 @@ class CispoOptions(LossOptions):
 @dataclass(frozen=True)
 class DppoOptions(CorrectionOptions):
     """Options of DPPO."""
+
+    ratio_bounds = ("dppo_threshold",)
 
     dppo_threshold: float = 0.2
     """Largest difference between a token's probability and the sampler's before the token is dropped."""
@@ -229,7 +237,7 @@ def corrected(loss: Loss, logp_N: Tensor, batch: MicroBatch, options: Any) -> tu
     if bounds is None:
         return checked_loss(loss.function(logp_N, batch, options), logp_N, owner)
     low, high = bounds
-    mode = getattr(options, "importance_mode", "token-truncate")
+    mode = options.importance_mode if isinstance(options, CorrectionOptions) else "token-truncate"
     log_ratio_N = (batch.old_logp_N if recomputed else logp_N.detach()) - batch.sampler_logp_N
     if mode.startswith("sequence"):
         log_ratio_N = sequence_sum(log_ratio_N, batch.sequence_N)
@@ -245,7 +253,7 @@ def corrected(loss: Loss, logp_N: Tensor, batch: MicroBatch, options: Any) -> tu
 
 
 def _bounds(options: Any) -> tuple[float, float] | None:
-    cap = getattr(options, "importance_cap", None)
+    cap = options.importance_cap if isinstance(options, CorrectionOptions) else None
     return cap if isinstance(cap, tuple | None) else (0.0, cap)
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import ClassVar, Literal, get_args
 
 from trainers.option_checks import idle, positive
 
@@ -94,13 +94,9 @@ class AlgorithmOptions(Options):
         positive(self, "algorithm.", ("group_size", "groups_per_step", "epochs", "minibatches"), problems)
         at_least_0(self, ("kl", "kl_reward", "format_penalty"), problems)
         if self.old_logprobs == "trainer" and self.epochs * self.minibatches == 1:
-            bounds = tuple(name for name in _RATIO_BOUNDS if hasattr(self, name))
+            bounds = self.ratio_bounds if isinstance(self, LossOptions) else ()
             when = "with old_logprobs=trainer and one optimizer step per batch: the ratio is 1"
             idle(self, "algorithm.", bounds, when, problems)
-
-
-# Options of losses that only limit the ratio to the old log-probs.
-_RATIO_BOUNDS = ("clip_low", "clip_high", "dual_clip", "dppo_threshold")
 
 
 @dataclass(frozen=True)
@@ -186,7 +182,13 @@ class ValueOptions(AlgorithmOptions):
 
 @dataclass(frozen=True)
 class LossOptions(Options):
-    """The base of the options of losses."""
+    """The base of the options of losses.
+
+    Attributes:
+        ratio_bounds: Names of the options that do nothing but limit the ratio to the old log-probs.
+    """
+
+    ratio_bounds: ClassVar[tuple[str, ...]] = ()
 
 
 def at_least_0(options: Options, names: tuple[str, ...], problems: list[str]) -> None:
