@@ -6,9 +6,9 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Sequence
 from copy import deepcopy
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -22,11 +22,12 @@ from trainers.algorithms.losses import VALUE_CLIP, clipped_value_loss, kl_to_ref
 from trainers.array_types import FloatArray
 from trainers.batching import MicroBatch, Row, final_rows, make_micro_batches, rows_of, split_for_minibatches
 from trainers.batching.microbatch import TokenWeighting
-from trainers.batching.token_count import TokenCount
 from trainers.config import ConfigError, OptimizerConfig
 from trainers.config.model import lora_of
 from trainers.config.optimizer import TOKENS_PER_MICROBATCH
+from trainers.learner.loss_normalizer import LossNormalizer
 from trainers.learner.optimizers import learning_rate, make_optimizer, restore_optimizer, set_learning_rate
+from trainers.learner.update_stats import TOKEN_MEANS, RoleStats, UpdateStats, numbers_of
 from trainers.model import Policy, TokenOutputs
 from trainers.model.size_defaults import with_learning_rate
 from trainers.model.value_head import ValueHead
@@ -47,94 +48,26 @@ counted), or no episode was completed."""
 # The fraction of tokens that a loss may limit because of rounding.
 _MAX_CLIPPED_ROUNDING = 0.01
 
-TOKEN_MEANS = ("entropy", "importance_ratio_mean", "clipped_low", "clipped_high", "kl")
-"""Fields of :class:`UpdateStats` that are means per trained token; during an update they are sums."""
-
-_ROLE_MEANS = ("entropy", "clipped_low", "clipped_high", "kl")
-
 
 class TrainingDiverged(RuntimeError):
     """Loss or gradient were not finite in several consecutive steps."""
 
 
-@dataclass(slots=True)
-class UpdateStats:
-    """Statistics of one update, averaged over the sampled tokens that were trained on and all passes over them.
+@dataclass(frozen=True, slots=True)
+class _Objective:
+    """What an optimizer step minimizes.
 
     Attributes:
-        loss: The total loss, including KL and entropy terms.
-        entropy: Entropy of the policy in nats per token.
-        logprob_difference_mean: Mean of the trainer's log-prob minus the sampler's in the first optimizer step, before
-            the weights change; its negative estimates the KL divergence from the sampler to the trainer.
-        logprob_difference_max: Largest absolute value of this difference.
-        first_tokens: Number of sampled tokens in the first optimizer step.
-        importance_ratio_mean: Mean ratio of the trainer's probability to the sampler's over all optimizer steps.
-        importance_ratio_max: Largest such ratio.
-        clipped_low: Fraction of tokens whose gradient was removed or weight limited because their ratio was too small.
-        clipped_high: The same for ratios that were too large.
-        kl: KL divergence from the reference, if it is part of the loss.
-        grad_norm: Gradient norm of the policy before clipping; the maximum over the optimizer steps.
-        value_loss: Mean over the decisions with a value target, and over the optimizer steps.
-        value_grad_norm: Gradient norm of the value head before clipping.
-        tokens: Number of sampled tokens trained on, each counted once.
-        forward: Number of tokens in forward passes.
-        skipped: Number of optimizer steps skipped because loss or gradient were not finite.
-        roles: Statistics of each role's tokens, if there are roles.
+        algorithm: The algorithm with its loss.
+        entropy_weight: Weight of the entropy bonus.
+        normalizer: By what the losses are divided.
+        recompute: Whether the old log-probs are the trainer's.
     """
 
-    loss: float = 0.0
-    entropy: float = 0.0
-    logprob_difference_mean: float = 0.0
-    logprob_difference_max: float = 0.0
-    first_tokens: int = 0
-    importance_ratio_mean: float = 0.0
-    importance_ratio_max: float = 0.0
-    clipped_low: float = 0.0
-    clipped_high: float = 0.0
-    kl: float = 0.0
-    grad_norm: float = 0.0
-    value_loss: float = 0.0
-    value_grad_norm: float = 0.0
-    tokens: int = 0
-    skipped: int = 0
-    forward: TokenCount = field(default_factory=TokenCount)
-    roles: dict[str, RoleStats] = field(default_factory=dict)
-
-    def merge(self, parts: Sequence[UpdateStats]) -> None:
-        """Combine the statistics of the ranks' own microbatches, before averaging."""
-        for name in (*TOKEN_MEANS, "logprob_difference_mean", "first_tokens", "value_loss", "tokens"):
-            setattr(self, name, sum(getattr(part, name) for part in parts))
-        self.forward = sum((part.forward for part in parts), TokenCount())
-        names = sorted({name for part in parts for name in part.roles})
-        self.roles = {name: sum((part.roles.get(name, RoleStats()) for part in parts), RoleStats()) for name in names}
-        for name in ("logprob_difference_max", "importance_ratio_max"):
-            setattr(self, name, max(getattr(part, name) for part in parts))
-
-
-@dataclass(frozen=True, slots=True)
-class RoleStats:
-    """Sums over a role's tokens that were trained on; fields as in :class:`UpdateStats`."""
-
-    tokens: int = 0
-    first_tokens: int = 0
-    entropy: float = 0.0
-    logprob_difference_mean: float = 0.0
-    clipped_low: float = 0.0
-    clipped_high: float = 0.0
-    kl: float = 0.0
-
-    def __add__(self, other: RoleStats) -> RoleStats:
-        return RoleStats(*(getattr(self, name) + getattr(other, name) for name in self.__slots__))
-
-    def means(self) -> dict[str, float]:
-        """Return the means per token of all fields except the numbers of tokens."""
-        means = {name: getattr(self, name) / max(1, self.tokens) for name in _ROLE_MEANS}
-        return means | {"logprob_difference_mean": self.logprob_difference_mean / max(1, self.first_tokens)}
-
-    def per_pass(self, passes: int) -> RoleStats:
-        """Return the sums per pass over the batch."""
-        means = {name: getattr(self, name) / passes for name in _ROLE_MEANS}
-        return replace(self, tokens=self.tokens // passes, **means)
+    algorithm: AlgorithmRun
+    entropy_weight: float
+    normalizer: LossNormalizer
+    recompute: bool
 
 
 class Learner:
@@ -289,10 +222,10 @@ class Learner:
         for epoch in range(options.epochs):
             self._value_targets.clear()
             for part, rows in enumerate(split_for_minibatches(kept, per_token, options.minibatches)):
-                shares = _LossNormalizer.of(rows, algorithm)
+                objective = _Objective(algorithm, entropy_weight, LossNormalizer.of(rows, algorithm), recompute)
                 before, states = deepcopy(stats), len(self._value_targets)
                 while True:
-                    loss, failed = self._accumulate_all(step, rows, algorithm, entropy_weight, shares, stats, recompute)
+                    loss, failed = self._accumulate_all(step, rows, objective, stats)
                     parts = self.ranks.all_gather((loss, failed))
                     loss, failed = sum(loss for loss, _ in parts), max(failed for _, failed in parts)
                     if not failed:
@@ -304,7 +237,7 @@ class Learner:
                     self.optimizer.zero_grad(set_to_none=True)
                     return self.update(step, samples, targets, algorithm, entropy_weight)
                 self.ranks.all_reduce_gradients(self.parameters)
-                stats.loss += loss * shares.tokens
+                stats.loss += loss * objective.normalizer.tokens
                 stats.grad_norm = max(stats.grad_norm, self._step(step, loss, stats))
                 optimizer_steps += 1
                 if epoch == 0 and part == 0:
@@ -445,14 +378,7 @@ class Learner:
         return self.ranks.partition(batches, [batch.ids_BT.numel() for batch in batches])
 
     def _accumulate_all(
-        self,
-        step: int,
-        rows: Sequence[Row],
-        algorithm: AlgorithmRun,
-        entropy_weight: float,
-        shares: _LossNormalizer,
-        stats: UpdateStats,
-        recompute: bool,
+        self, step: int, rows: Sequence[Row], objective: _Objective, stats: UpdateStats
     ) -> tuple[float, int]:
         """Accumulate the gradient of this rank's microbatches.
 
@@ -463,10 +389,9 @@ class Learner:
             ConfigError: A microbatch that cannot be divided does not fit.
         """
         loss = 0.0
-        for batch in self._own_micro_batches(rows, shares.weighting):
+        for batch in self._own_micro_batches(rows, objective.normalizer.weighting):
             try:
-                on_device = batch.to(self.policy.device)
-                loss += self._accumulate(step, on_device, algorithm, entropy_weight, shares, stats, recompute)
+                loss += self._accumulate(step, batch.to(self.policy.device), objective, stats)
             except torch.OutOfMemoryError as error:
                 if len(batch.sequence_S) > 1:
                     return loss, batch.ids_BT.numel()
@@ -492,26 +417,16 @@ class Learner:
             *(step, failed, self.tokens_per_microbatch),
         )
 
-    def _accumulate(
-        self,
-        step: int,
-        batch: MicroBatch,
-        algorithm: AlgorithmRun,
-        entropy_weight: float,
-        shares: _LossNormalizer,
-        stats: UpdateStats,
-        recompute: bool,
-    ) -> float:
-        """Add the weighted gradient of one microbatch and return its part of the loss. With ``recompute``, the old
-        log-probs of a batch without them are the current ones: there is only one optimizer step.
-        """
+    def _accumulate(self, step: int, batch: MicroBatch, objective: _Objective, stats: UpdateStats) -> float:
+        """Add the weighted gradient of one microbatch and return its part of the loss."""
+        algorithm, entropy_weight, normalizer = objective.algorithm, objective.entropy_weight, objective.normalizer
         kl_weight = algorithm.options.kl
         wants_kl = isinstance(algorithm.options, GkdOptions)
         outputs = self.policy.outputs(batch, entropy_gradient=entropy_weight > 0, teacher_kl=wants_kl)
         logp_N, entropy_N = outputs.logp_N, outputs.entropy_N
         if outputs.teacher_kl_N is not None:
             batch = batch.with_targets(teacher_kl=outputs.teacher_kl_N)
-        if recompute and "old_logp" not in batch.targets:
+        if objective.recompute and "old_logp" not in batch.targets:  # there is only one optimizer step
             batch = batch.with_targets(old_logp=logp_N.detach())
         loss_N, clipped_N = algorithm.loss(logp_N, batch)
         gap_N = logp_N.detach() - batch.sampler_logp_N
@@ -528,9 +443,9 @@ class Learner:
             seen["kl"] = kl_N.detach()
         if entropy_weight:
             loss_N = loss_N - entropy_weight * entropy_N
-        loss = shares.scale * (batch.weight_N * loss_N).sum()
+        loss = normalizer.scale * (batch.weight_N * loss_N).sum()
         if self.value is not None:
-            value_loss = algorithm.value_loss(outputs.value_N, batch).sum() / shares.decisions
+            value_loss = algorithm.value_loss(outputs.value_N, batch).sum() / normalizer.decisions
             sums["value_loss"] = value_loss.detach()
             weight = self.value.value_weight or 1.0  # 0: only the head is trained, at its own rate
             loss = weight * value_loss + (0.0 if self._warming_up(step) else loss)
@@ -544,19 +459,19 @@ class Learner:
         sums |= {name: value_N.sum() for name, value_N in seen.items()}
         sums |= {"importance_ratio_mean": ratio_N.sum(), "importance_ratio_max": ratio_N.max()}
         sums |= {"logprob_difference_max": gap_N.abs().max(), "loss": loss.detach()}
-        for role, number in shares.roles.items():
-            mine_N = shares.role_B.to(batch.sequence_N.device)[batch.sequence_N] == number
+        for role, number in normalizer.roles.items():
+            mine_N = normalizer.role_B.to(batch.sequence_N.device)[batch.sequence_N] == number
             sums |= {f"{role}/{name}": (value_N * mine_N).sum() for name, value_N in seen.items()}
             sums[f"{role}/tokens"] = mine_N.sum()
         measured = numbers_of(sums)
         for name in ("entropy", "kl", "importance_ratio_mean", "clipped_low", "clipped_high", "value_loss"):
             setattr(stats, name, getattr(stats, name) + measured.get(name, 0.0))
-        stats.logprob_difference_mean += measured["logprob_difference_mean"] / shares.tokens
+        stats.logprob_difference_mean += measured["logprob_difference_mean"] / normalizer.tokens
         for name in ("logprob_difference_max", "importance_ratio_max"):
             setattr(stats, name, max(getattr(stats, name), measured[name]))
         stats.tokens += len(logp_N)
         stats.forward.add(batch)
-        for role in shares.roles:
+        for role in normalizer.roles:
             own: dict[str, Any] = {name: measured[f"{role}/{name}"] for name in seen}
             own["tokens"] = int(measured[f"{role}/tokens"])
             stats.roles[role] = stats.roles.get(role, RoleStats()) + RoleStats(**own)
@@ -642,41 +557,3 @@ class Learner:
                 f"{step}; a lower optimizer.lr (now {self.peak_lr:g}) usually helps. The last checkpoint is intact"
             )
         return norm if math.isfinite(norm) else 0.0
-
-
-def numbers_of(tensors: Mapping[str, Tensor]) -> dict[str, float]:
-    """Return scalar tensors as numbers, in one transfer: each one makes the CPU wait for the GPU."""
-    return dict(zip(tensors, torch.stack([tensor.double() for tensor in tensors.values()]).tolist(), strict=True))
-
-
-@dataclass(frozen=True, slots=True)
-class _LossNormalizer:
-    """Normalization constants of one optimizer step. Only tokens that are trained on count.
-
-    Attributes:
-        tokens: Number of sampled tokens.
-        decisions: Number of decisions with a value target.
-        weighting: How the tokens are weighted in the microbatches.
-        scale: Factor of the loss of all microbatches.
-        roles: Number of each role, by name.
-        role_B: The number of each row's role.
-    """
-
-    tokens: int
-    decisions: float
-    weighting: TokenWeighting
-    scale: float
-    roles: dict[str, int]
-    role_B: Tensor
-
-    @classmethod
-    def of(cls, rows: Sequence[Row], algorithm: AlgorithmRun) -> _LossNormalizer:
-        tokens = sum(row.num_sampled for row in rows)
-        decisions = sum(float(row.targets["decision"].sum()) for row in rows if "decision" in row.targets)
-        roles = {name: number for number, name in enumerate(sorted({row.role for row in rows} - {""}))}
-        role_B = torch.tensor([roles.get(row.role, -1) for row in rows])
-        weighting = algorithm.options.aggregation
-        if weighting == "constant":  # Dr. GRPO: convert the mean over sampled tokens to one over the maximum
-            scale = tokens / (len({row.sample for row in rows}) * algorithm.max_tokens)
-            return cls(tokens, decisions, "token-mean", scale, roles, role_B)
-        return cls(tokens, decisions, weighting, 1.0, roles, role_B)

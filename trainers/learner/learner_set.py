@@ -17,7 +17,8 @@ from trainers.algorithms.advantages import select
 from trainers.array_types import FloatArray
 from trainers.batching.token_count import TokenCount
 from trainers.config import OptimizerConfig
-from trainers.learner.learner import TOKEN_MEANS, Learner, RoleStats, UpdateStats
+from trainers.learner.learner import Learner
+from trainers.learner.update_stats import TOKEN_MEANS, RoleStats, UpdateStats
 from trainers.model import Policy
 from trainers.model.adapters import adapter_of
 from trainers.process_group import SINGLE_PROCESS, ProcessGroup
