@@ -174,7 +174,7 @@ def test_the_memory_of_an_update_is_estimated_for_the_algorithm_that_is_passed(
     monkeypatch.setattr("trainers.loop.fit_to_memory", stop)
     with pytest.raises(ConfigError, match="enough"):
         train(echo_config(tmp_path, algorithm={"group_size": 3, "groups_per_step": 4}), algorithm=MAXRL)
-    assert seen == [algorithm_options("outside.maxrl:MAXRL", group_size=3, groups_per_step=4)]
+    assert seen == [algorithm_options(MAXRL, group_size=3, groups_per_step=4)]
 
 
 def test_options_of_another_algorithm_are_taken_over_if_they_exist_there() -> None:
