@@ -236,7 +236,7 @@ it may do something else in each run), and how many of these runs may fail if it
 _SURELY, _SURELY_NOT = 13, 10
 """Fewer runs decide if the number of those that passed, less twice that of those that failed, is so far above or below
 0. An honest program that passes half of them, because it returns a truth value or compares a part of its data, fails by
-chance in one grading of 285, after 17 runs on average. One that cheats but fails with a fifth of the values is paid in
+chance in one grading of 270, after 17 runs on average. One that cheats but fails with a fifth of the values is paid in
 one of twelve, after 28 runs, and other kinds of values are tried."""
 _MAX_AGAIN = 6
 """How many runs with other values have to fail, and how many with the test's own to pass, of a program that may do

@@ -133,6 +133,17 @@ def test_nothing_is_not_equal_to_something_and_the_names_that_a_test_expects_dif
     assert paid(pool, honest) == set(honest)
 
 
+def test_data_that_are_too_large_for_a_message_are_the_tasks_fault(pool: SandboxPool) -> None:
+    """Nobody could pass: a reward of 0 would hide it. Not so if the program may have said how large they are."""
+    tests = FunctionTests("f", 'assert f("ab") == 2\nassert f("x" * 20_000_000) == 20_000_000\n', "assert")
+    chosen = FunctionTests("f", 'assert f("ab") > 1\nassert f("x" * f("")) == 2\n', "assert")
+    sizes = "def f(s):\n    return len(s) or 20_000_000\n"
+    own, by_the_program = grade_many(pool, [("def f(s):\n    return len(s)\n", tests), (sizes, chosen)])
+    assert "20,000,0" in own.ungradable
+    assert not by_the_program.correct
+    assert not by_the_program.ungradable
+
+
 @pytest.mark.long
 @pytest.mark.parametrize("part", range(4))
 def test_no_attack_is_paid(confined_pool: SandboxPool, part: int) -> None:
