@@ -2,7 +2,7 @@
 
 from trainers.algorithms.advantages import AdvantageBatch, PerToken, per_episode
 from trainers.algorithms.algorithm import Algorithm, AlgorithmRun, RolloutRequest
-from trainers.algorithms.losses import Loss, sequence_mean, sequence_sum
+from trainers.algorithms.losses import CorrectionOptions, Loss, sequence_mean, sequence_sum
 from trainers.algorithms.options import (
     AlgorithmOptions,
     DiscountOptions,
@@ -20,6 +20,7 @@ __all__ = [
     "Algorithm",
     "AlgorithmOptions",
     "AlgorithmRun",
+    "CorrectionOptions",
     "DiscountOptions",
     "GroupOptions",
     "GroupRelativeOptions",

@@ -99,6 +99,7 @@ class AlgorithmRun:
             the value head's value of the state in which it was sampled (and ``"final_values"``, those of the states
             after truncated episodes), ``"ref_logp"``, its log-prob under the reference model, and the algorithm's
             own ``signals``.
+        teacher_kl: Whether the loss reads the KL divergence from the teacher over the vocabulary.
         dynamic_sampling: Maximum number of additional rollout rounds per step.
     """
 
@@ -110,6 +111,7 @@ class AlgorithmRun:
         needed = {"values": self.value is not None, "ref_logp": options.kl_reward > 0}
         self.required_signals = frozenset(algorithm.signals) | {name for name, is_needed in needed.items() if is_needed}
         self.dynamic_sampling = options.dynamic_sampling if isinstance(options, GroupOptions) else 0
+        self.teacher_kl = loss.teacher_kl
         self._loss = loss
         self._greedy = GreedyBaselineCache() if any(request.greedy for request in self.rollout_plan()) else None
 

@@ -85,4 +85,4 @@ def _teacher_kl(logp_N: Tensor, batch: MicroBatch, options: LossOptions) -> tupl
 
 
 DISTILLATION = Algorithm("distillation", DistillationOptions, advantages, loss=REINFORCE)
-GKD = Algorithm("gkd", GkdOptions, no_advantages, loss=Loss("teacher-kl", LossOptions, _teacher_kl))
+GKD = Algorithm("gkd", GkdOptions, no_advantages, loss=Loss("teacher-kl", LossOptions, _teacher_kl, teacher_kl=True))

@@ -36,12 +36,15 @@ class Loss:
             and which bound limited the token: 1.0 the upper one (its ratio is too large), -1.0 the lower one, 0.0
             none.
         aggregation: How the tokens are weighted, unless the algorithm or the option ``aggregation`` decides.
+        teacher_kl: Whether it reads ``batch.targets["teacher_kl"]``, the KL divergence from the teacher over the
+            vocabulary, with its gradient.
     """
 
     name: str
     options: type[LossOptions]
     function: Callable[[Tensor, MicroBatch, Any], tuple[Tensor, Tensor]]
     aggregation: Aggregation = "token-mean"
+    teacher_kl: bool = False
 
     def __post_init__(self) -> None:
         check_parts(f"loss {self.name!r}", {"function": self.function}, self.aggregation)

@@ -17,7 +17,6 @@ from torch import Tensor
 
 from trainers.algorithms import AlgorithmOptions, AlgorithmRun, PerToken, ValueOptions
 from trainers.algorithms.advantages import select
-from trainers.algorithms.distillation import GkdOptions
 from trainers.algorithms.losses import VALUE_CLIP, clipped_value_loss, kl_to_reference
 from trainers.array_types import FloatArray
 from trainers.batching import MicroBatch, Row, final_rows, make_micro_batches, rows_of, split_for_minibatches
@@ -421,8 +420,7 @@ class Learner:
         """Add the weighted gradient of one microbatch and return its part of the loss."""
         algorithm, entropy_weight, normalizer = objective.algorithm, objective.entropy_weight, objective.normalizer
         kl_weight = algorithm.options.kl
-        wants_kl = isinstance(algorithm.options, GkdOptions)
-        outputs = self.policy.outputs(batch, entropy_gradient=entropy_weight > 0, teacher_kl=wants_kl)
+        outputs = self.policy.outputs(batch, entropy_gradient=entropy_weight > 0, teacher_kl=algorithm.teacher_kl)
         logp_N, entropy_N = outputs.logp_N, outputs.entropy_N
         if outputs.teacher_kl_N is not None:
             batch = batch.with_targets(teacher_kl=outputs.teacher_kl_N)
