@@ -25,6 +25,7 @@ from rllm_gym.engine import load_episodes
 from rllm_gym.samplers.protocol import SamplerError
 from trainers.algorithms import algorithm_options, make_algorithm
 from trainers.config import ConfigError, ModelConfig, OptimizerConfig, validate
+from trainers.dry_run import dry_run
 from trainers.learner import Learner
 from trainers.loop import train
 from trainers.model import Policy
@@ -260,3 +261,15 @@ def test_adapters_are_distilled_in_bfloat16(models: tuple[Path, Path]) -> None:
     assert np.isfinite(stats.loss)
     assert stats.grad_norm > 0
     assert stats.skipped == 0
+
+
+def test_the_estimate_of_memory_counts_the_teacher(models: tuple[Path, Path], tmp_path: Path) -> None:
+    tiny, teacher = models
+    model = {"path": str(tiny), "tuning": "full"}
+    plain = dry_run(echo_config(tmp_path, model=model)).memory
+    taught = dry_run(
+        echo_config(tmp_path, model=model, algorithm={"name": "distillation", "teacher": str(teacher)})
+    ).memory
+    assert taught.resident["teacher"] == plain.resident["weights"], "of the same size, in float32"
+    assert plain.resident["teacher"] == taught.resident["reference"] == 0
+    assert taught.peak - plain.peak == pytest.approx(taught.resident["teacher"], rel=0.2)

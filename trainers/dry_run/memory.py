@@ -114,6 +114,7 @@ def estimate_memory(
     batch: BatchShape,
     *,
     reference: bool = False,
+    teacher: str = "",
     sampler: SamplerShape | None = None,
     adapters: Sequence[str] = ("",),
     opponents: int = 0,
@@ -125,6 +126,7 @@ def estimate_memory(
         optimizer: Options of the optimizer.
         batch: The largest microbatch.
         reference: Whether a KL term needs a reference model.
+        teacher: Folder or hub id of a frozen model on the same device; empty for none.
         sampler: The sampler on the same device; ``None`` if it is elsewhere.
         adapters: Names of the adapters, if roles have their own.
         opponents: Number of copies of one of them, or of the model, that are kept on the CPU.
@@ -144,6 +146,7 @@ def estimate_memory(
         "gradients": trained_bytes,
         "optimizer states": _state_bytes(trained, optimizer),
         "reference": trained_bytes if reference and full else 0,
+        "teacher": _teacher_bytes(teacher, config) if teacher else 0,
         "opponents": 0 if on_gpu(config.device) else opponents * trained_bytes // len(adapters),
     }
     if sampler is not None:
@@ -269,6 +272,12 @@ def _frozen_bytes(model: Any, *, quantized: bool) -> int:
             small = quantized and id(parameter) in linear
             total += parameter.numel() * (_NF4_BYTES if small else parameter.itemsize)
     return int(total)
+
+
+def _teacher_bytes(path: str, config: ModelConfig) -> int:
+    model = model_shape(ModelConfig(path=path, tuning="full"))
+    weights = int(sum(parameter.numel() for parameter in model.parameters()))
+    return (2 if config.dtype == "bfloat16" else 4) * weights
 
 
 def _state_bytes(trained: list[nn.Parameter], optimizer: OptimizerConfig) -> int:
