@@ -18,8 +18,9 @@ from rllm_gym.compat.legacy_workflow import LegacyWorkflowAdapter
 from rllm_gym.compat.pass_at_k import compute_pass_at_k
 from rllm_gym.compat.rewards import RewardFunction, RewardOutput, math_reward_fn, zero_reward
 from rllm_gym.compat.rollout import ModelOutput, OpenAIEngine, RolloutEngine
+from rllm_gym.compat.tool import Tool, ToolOutput
 from rllm_gym.compat.tool_calls import ToolCall
-from rllm_gym.compat.tools import MultiTool, Tool, ToolAgent, ToolEnvironment, ToolOutput
+from rllm_gym.compat.tools import MultiTool, ToolAgent, ToolEnvironment
 from rllm_gym.compat.types import Episode, Step, Trajectory
 from rllm_gym.compat.workflow_engine import AgentWorkflowEngine
 from rllm_gym.compat.workflows import (

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from rllm_gym.compat.tools import Tool, ToolOutput
+from rllm_gym.compat.tool import Tool, ToolOutput
 from rllm_gym.envs.tool_math.python_tool import MAX_CODE_CHARS, NAME, TOOLS, program_for, run_text
 from rllm_gym.mcp.results import ToolResult
 from rllm_gym.sandbox import Limits, shared_pool

@@ -1,4 +1,4 @@
-"""rLLM's tools: the ``Tool`` base class, the tool agent and the tool environment."""
+"""rLLM's tool agent and tool environment."""
 
 from __future__ import annotations
 
@@ -6,88 +6,21 @@ import inspect
 import json
 import uuid
 import warnings
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from rllm_gym.agents import Action, BaseAgent
 from rllm_gym.compat.environments import BaseEnv, reward_of
+from rllm_gym.compat.python_tool import PythonTool
 from rllm_gym.compat.rewards import RewardFunction, zero_reward
+from rllm_gym.compat.tool import Tool, ToolOutput
 from rllm_gym.compat.tool_calls import ToolCall, parser
 from rllm_gym.compat.types import Step, Trajectory
-from rllm_gym.core import EnvironmentFault
 
 TOOL_SYSTEM_PROMPT = (
     "You are a tool agent. You are given a task to complete. You have a set of tools at your disposal. Before you use "
     "the tools, output your thoughts.\n"
 )
-
-_JSON_TYPES = {
-    "int": "integer",
-    "float": "number",
-    "bool": "boolean",
-    "str": "string",
-    "dict": "object",
-    "list": "array",
-}
-
-
-@dataclass
-class ToolOutput:
-    """The output of a tool, or its error."""
-
-    name: str
-    output: str | list[Any] | dict[str, Any] | Any = None
-    error: str | None = None
-    metadata: dict[str, Any] | None = None
-
-    def to_string(self) -> str:
-        if self.error:
-            return f"Error: {self.error}"
-        if self.output is None:
-            return ""
-        if isinstance(self.output, list | dict):
-            return json.dumps(self.output, ensure_ascii=False, default=str)
-        return str(self.output)
-
-    __str__ = to_string
-
-
-class Tool:
-    """A tool: override :meth:`forward` and ``json``, or pass a function whose signature defines the schema."""
-
-    def __init__(
-        self, name: str | None = None, description: str | None = None, function: Callable[..., Any] | None = None
-    ) -> None:
-        self.function = function
-        self.name = name or (function.__name__ if function is not None else None)
-        self.description = description or (inspect.getdoc(function) if function is not None else None)
-        if self.name is None or self.description is None:
-            raise ValueError(f"a tool needs a name and a description (or a function); got {name!r}, {description!r}")
-
-    @property
-    def json(self) -> dict[str, Any]:
-        """The tool schema in OpenAI format."""
-        parameters = _schema(self.function) if self.function is not None else {"type": "object", "properties": {}}
-        return {
-            "type": "function",
-            "function": {"name": self.name, "description": self.description, "parameters": parameters},
-        }
-
-    def forward(self, *args: Any, **kwargs: Any) -> Any:
-        if self.function is None:
-            raise TypeError(f"tool {self.name!r} defines neither forward() nor a function")
-        return self.function(*args, **kwargs)
-
-    def __call__(self, *args: Any, **kwargs: Any) -> ToolOutput:
-        name = str(self.name)
-        try:
-            output = self.forward(*args, **kwargs)
-        except EnvironmentFault:
-            raise
-        except Exception as error:  # an error of a tool is reported to the model; it is not an environment fault
-            return ToolOutput(name, error=f"{type(error).__name__} - {error}")
-        return output if isinstance(output, ToolOutput) else ToolOutput(name, output=output)
 
 
 class MultiTool:
@@ -269,8 +202,6 @@ def _built_in(name: str) -> type[Tool]:
             f"tools={[name]!r}: the only built-in tool is 'python'; pass others as tool_map={{name: ToolClass or "
             "function}; see docs/from-rllm.md"
         )
-    from rllm_gym.compat.python_tool import PythonTool
-
     return PythonTool
 
 
@@ -282,14 +213,3 @@ def _tool(name: str, entry: Any) -> Any:
         if inspect.isroutine(entry)
         else entry
     )
-
-
-def _schema(function: Callable[..., Any]) -> dict[str, Any]:
-    parameters = inspect.signature(function).parameters.values()
-    properties = {}
-    for parameter in parameters:
-        # Use the name: with ``from __future__ import annotations`` an annotation is text, which is not evaluated.
-        name = getattr(parameter.annotation, "__name__", str(parameter.annotation)).partition("[")[0]
-        properties[parameter.name] = {"type": _JSON_TYPES.get(name, "string")}
-    required = [parameter.name for parameter in parameters if parameter.default is inspect.Parameter.empty]
-    return {"type": "object", "properties": properties, "required": required}
