@@ -264,8 +264,12 @@ class RolloutCollector:
     def sync_weights(self, updates: Sequence[WeightUpdate]) -> None:
         """Serve new weights, each under its name. All of them count as one weight sync."""
         self.weight_syncs += 1
+        self._loop.run(self._sync_weights(updates, self.weight_syncs))
+
+    async def _sync_weights(self, updates: Sequence[WeightUpdate], number: int) -> None:
         for update in updates:
-            self._synced[self._loop.run(self.sampler.sync_weights(update))] = self.weight_syncs
+            # In the loop in which episodes end: one with tokens of these weights must not end before this is noted.
+            self._synced[await self.sampler.sync_weights(update)] = number
 
     def serve_frozen(self, update: WeightUpdate) -> None:
         """Serve frozen weights under a name; the tokens they sample are not trained on."""
