@@ -80,7 +80,7 @@ async def _check_equality_claims(
     chosen = _random.sample(claims, min(_MAX_CLAIMS, len(claims)))
     first = -(-(_MAX_AGAIN if varies else _MIN_CHECKS) // len(chosen))
 
-    async def stays_equal(requests: list[int], altered_requests: list[int]) -> bool:
+    def comparison(requests: list[int], altered_requests: list[int]) -> Callable[[int, int], Awaitable[bool | None]]:
         order = _random.sample(altered_requests, len(altered_requests))
 
         async def equal(number: int, seed: int) -> bool | None:
@@ -92,11 +92,14 @@ async def _check_equality_claims(
                 return None
             return _verdict(altered, ended).correct if answer is None else answer
 
-        return await _nearly_always(equal, first, _EQUALITY_CHECKS, _MAX_UNEQUAL)
+        return equal
 
     async def always_equal(one: list[int], both: list[int]) -> bool:
+        if not await _nearly_always(comparison(one, one), first, _EQUALITY_CHECKS, _MAX_UNEQUAL):
+            return False
         # ``zero * x == zero`` holds whatever x is, but for no other number in place of zero.
-        return await stays_equal(one, one) and not (both and not await stays_equal(one, both))
+        equal = comparison(one, both)
+        return not both or any([await equal(n, _random.randrange(1 << 62)) for n in range(_MAX_AGAIN)])
 
     if any(await asyncio.gather(*(always_equal(*claim) for claim in chosen))):
         return _failed(verdict, "equality", _ALWAYS_EQUAL)
