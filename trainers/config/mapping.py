@@ -12,7 +12,7 @@ import json
 import types
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal, TypeVar, Union, cast, get_args, get_origin, get_type_hints
+from typing import Any, ClassVar, Literal, TypeVar, Union, cast, get_args, get_origin, get_type_hints
 
 from trainers.config.other_names import instead_of, options_named
 from trainers.option_checks import ConfigError, raise_if_any
@@ -54,10 +54,16 @@ def variants_of(config_type: type) -> dict[str, Variants]:
     }
 
 
+def option_types(config_type: type) -> dict[str, Any]:
+    """Return the type of each option: of each field."""
+    hints = get_type_hints(config_type)
+    return {name: hint for name, hint in hints.items() if hint is not ClassVar and get_origin(hint) is not ClassVar}
+
+
 def sections_of(config_type: type) -> dict[str, type]:
     """Return the types of the sections, also of those that can be ``None``."""
     found = {}
-    for name, hint in get_type_hints(config_type).items():
+    for name, hint in option_types(config_type).items():
         for kind in (hint, *get_args(hint)):
             if dataclasses.is_dataclass(kind) and get_origin(hint) is not Mapping:
                 found[name] = cast(type, kind)
@@ -87,7 +93,7 @@ def known_keys(config_type: type) -> list[str]:
     """Return every option as a dotted path; of a section with variants, those that it has by default."""
     keys = []
     variants, sections = variants_of(config_type), sections_of(config_type)
-    for name in get_type_hints(config_type):
+    for name in option_types(config_type):
         keys.append(name)
         if name in sections:
             kind = variants[name].type_of({}) if name in variants else sections[name]
@@ -119,7 +125,7 @@ class _Reader:
     ) -> Any:
         """Build a section; options with problems keep their defaults."""
         default = default if type(default) is kind else kind()
-        hints, sections, nested = get_type_hints(kind), sections_of(kind), variants_of(kind)
+        hints, sections, nested = option_types(kind), sections_of(kind), variants_of(kind)
         values: dict[str, Any] = {}
         for key, value in content.items():
             path = f"{prefix}{key}"
@@ -246,7 +252,7 @@ class _Reader:
         )
         if near:
             return f"{problem}; did you mean {' or '.join(near)}?"
-        return f"{problem}; the options of {prefix[:-1] or 'this command'} are {', '.join(get_type_hints(kind))}"
+        return f"{problem}; the options of {prefix[:-1] or 'this command'} are {', '.join(option_types(kind))}"
 
 
 def _leaves(key: str, value: Any) -> Iterator[tuple[str, Any]]:
