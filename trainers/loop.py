@@ -1,8 +1,9 @@
 """The reinforcement learning loop: sample, reward, advantage, loss, optimizer step, weight sync, log.
 
 The loop does not depend on the algorithm, the environment or file formats. It is on-policy: each batch of episodes
-is sampled with the current weights, and the updates on it use the sampler's own log-probs as the old ones (no
-additional forward pass) unless rounding differs too much. By design there is no replay of episodes beyond one step.
+is sampled with the current weights (or, with ``asynchrony.steps_ahead``, with some of the last ones), and the updates
+on it use the sampler's own log-probs as the old ones (no additional forward pass) unless rounding differs too much. By
+design no episode is trained on in two steps.
 
 :mod:`trainers.run.setup` creates the parts of a run, each from those before it; the loop combines them.
 """
@@ -15,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from rllm_gym.core import Episode
-from rllm_gym.samplers.protocol import Sampler
+from rllm_gym.samplers.protocol import Sampler, SamplerError
 from trainers.algorithms import Algorithm
 from trainers.algorithms.by_role import target_metrics_by_role, targets_by_role
 from trainers.algorithms.registry import options_of
@@ -108,7 +109,7 @@ def train(
                 _step(run, step)
         except RolloutAbandoned:
             pass  # SIGTERM or Ctrl-C: episodes in progress are discarded
-        except (TrainingDiverged, NoTrainableEpisodes):
+        except (TrainingDiverged, NoTrainableEpisodes, SamplerError):
             run.checkpoints.save()
             raise
         result = _finish(run)
@@ -140,7 +141,7 @@ def _step(run: TrainingRun, step: int) -> None:
 
     with clock("update"):
         targets = targets_by_role(algorithm, samples, learners.signals(samples, algorithm.required_signals))
-        fresh = run.publisher.version_of(min(batch.weight_syncs, default=0)) == learners.version
+        fresh = run.publisher.version_of(batch.oldest_sync) == learners.version
         updates = learners.update(step, samples, targets, algorithm, state.entropy_weights, fresh=fresh)
 
     if run.publisher.is_due(step + 1):

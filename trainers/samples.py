@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
-from collections import Counter
+import contextlib
+import math
+import numbers
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+
+import numpy as np
 
 from rllm_gym.core import Episode, Step, StopReason, TokenSequence, Trajectory
 
@@ -139,9 +144,6 @@ def _sample(episode: Episode, trajectories: Sequence[Trajectory], reward: float,
     sequences = tuple(branch for own in branches for branch in own)
     steps = [step for trajectory in trajectories for step in trajectory.steps]
     part = format_penalty / len(steps) if steps else 0.0
-    components: Counter[str] = Counter()
-    for step in steps:
-        components.update(step.info.get("reward_components") or {})
     reward -= part * sum(map(_invalid, steps))
     return Sample(
         episode.episode_id,
@@ -158,7 +160,7 @@ def _sample(episode: Episode, trajectories: Sequence[Trajectory], reward: float,
         ),
         trajectory_S=tuple(index for index, own in enumerate(branches) for _ in own),
         final_ids=tuple(trajectory.final_ids for trajectory in trajectories),
-        components={name: float(value) for name, value in components.items()},
+        components=component_sums(steps),
         success=episode.success,
     )
 
@@ -185,3 +187,24 @@ def _invalid(step: Step) -> bool:
 
 def _cut(steps: list[Step]) -> bool:
     return bool(steps) and steps[-1].tokens is not None and steps[-1].tokens.finish_reason == "length"
+
+
+def component_sums(steps: Iterable[Step]) -> dict[str, float]:
+    """Return the sum of each component of the reward over the steps."""
+    totals: defaultdict[str, float] = defaultdict(float)
+    for step in steps:
+        components = step.info.get("reward_components")
+        # An environment that is not ours may use the key for something else.
+        for name, value in components.items() if isinstance(components, Mapping) else ():
+            if (number := finite_number(value)) is not None:
+                totals[str(name)] += number
+    return dict(totals)
+
+
+def finite_number(value: object) -> float | None:
+    """Return a value as a number; ``None`` if it is none, or not finite."""
+    if isinstance(value, numbers.Real | np.bool_):
+        with contextlib.suppress(OverflowError):  # an integer above the largest float
+            if math.isfinite(number := float(value)):
+                return number
+    return None

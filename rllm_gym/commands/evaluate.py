@@ -126,12 +126,12 @@ def main(argv: list[str]) -> int:
         print(json.dumps(result, indent=2))
     else:
         _print(options, result)
-    if episodes and result["dropped"] == len(episodes):
-        why = ": ".join(filter(None, [episodes[0].stop_reason.value, episodes[0].fault]))
-        raise CommandError(f"no success rate: all {len(episodes)} episodes were dropped; the first one: {why}")
     if not complete:
         how = "continue with the same command and --resume" if options.output else "nothing was saved (no --output)"
         print(f"stopped after {len(episodes)} of {len(specs)} episodes; {how}", file=sys.stderr)
+    if complete and episodes and result["dropped"] == len(episodes):
+        why = ": ".join(filter(None, [episodes[0].stop_reason.value, episodes[0].fault]))
+        raise CommandError(f"no success rate: all {len(episodes)} episodes were dropped; the first one: {why}")
     return 0 if complete else _EXIT_TERMINATED
 
 

@@ -124,7 +124,7 @@ class AgentExecutionEngine:
         specs = [EpisodeSpec(task) for task in chosen]
         async with aclosing(engine.stream_with_agents(specs)) as results:
             async for index, episode, agent in results:
-                if self._constructor_errors:
+                if self._constructor_errors and not episode.trainable:  # also after its retries
                     raise self._constructor_errors[0]
                 row = rows[index] if isinstance(rows[index], Mapping) else row_of(episode.trajectories[0].task)
                 trajectories[index] = self._finish(episode, agent, row)

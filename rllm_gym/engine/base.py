@@ -294,20 +294,21 @@ class EngineRun:
                 await self._done.put(None)
 
     async def _episode_loop(self, index: int, spec: EpisodeSpec) -> None:
-        lease = self._engine.acquire_lease()
-        try:
-            while True:
+        while True:
+            lease = self._engine.acquire_lease()
+            try:
                 episode, agent = await self._run_episode(index, spec, lease)
-                self._record(episode)
-                await self._done.put((index, episode, agent))
-                taken = await self._next_spec()
-                if taken is None:
-                    break
-                index, spec = taken
-        except BaseException:
-            await lease.aclose()
-            raise
-        self._engine.release_lease(lease)
+            except BaseException:
+                await lease.aclose()
+                raise
+            # Not kept while waiting for the next spec, which may take long.
+            self._engine.release_lease(lease)
+            self._record(episode)
+            await self._done.put((index, episode, agent))
+            taken = await self._next_spec()
+            if taken is None:
+                break
+            index, spec = taken
         if self._barrier is not None:
             self._barrier.leave()
 

@@ -107,6 +107,18 @@ IDLE: list[tuple[dict[str, Any], str]] = [
         {"algorithm": {"importance_cap": [1.5, 5]}},
         r"importance_cap=\(1.5, 5.0\) must be one bound above 1, or two around",
     ),
+    (
+        {"algorithm": {"importance_cap": 2.0, "importance_mode": "sequence-truncate"}},
+        "importance_mode=sequence-truncate needs algorithm.old_logprobs=trainer",
+    ),
+    (
+        {"algorithm": {"importance_cap": 2.0, "loss": "gspo"}},
+        "importance_cap=2.0 with loss=gspo needs algorithm.old_logprobs=trainer",
+    ),
+    (
+        {"asynchrony": {"steps_ahead": 2}, "sampler": {"backend": "openai", "url": "http://x/v1", "model": "m"}},
+        "steps_ahead=2 with sampler.backend=openai",
+    ),
     ({"algorithm": {"importance_cap": [0.5, 2, 5]}}, "must be one bound above 1, or two around 1"),
     (
         {"algorithm": {"importance_mode": "token-mask"}},

@@ -162,7 +162,7 @@ def test_a_checkpoint_cannot_run_code(tmp_path: Path) -> None:
     folder.mkdir()
     torch.save({"value": Malicious()}, folder / "state.pt")
     content = (folder / "state.pt").read_bytes()
-    seal = {"schema": 2, "step": 1, "bytes": len(content), "sha256": hashlib.sha256(content).hexdigest()}
+    seal = {"schema": 3, "step": 1, "bytes": len(content), "sha256": hashlib.sha256(content).hexdigest()}
     (folder / "seal.json").write_text(json.dumps(seal))
     with pytest.raises(CheckpointError):
         load_checkpoint(tmp_path)

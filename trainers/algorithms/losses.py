@@ -96,8 +96,14 @@ class CorrectionOptions(LossOptions):
     def check(self, problems: list[str]) -> None:
         super().check(problems)
         bounds = self.importance_cap
+        recomputed = getattr(self, "old_logprobs", "") == "trainer"
+        if bounds is not None and self.importance_mode == "sequence-truncate" and not recomputed:
+            problems.append(
+                "algorithm.importance_mode=sequence-truncate needs algorithm.old_logprobs=trainer: the ratios of the "
+                "loss itself are those of tokens"
+            )
         if bounds is None:
-            if getattr(self, "old_logprobs", "") != "trainer":
+            if not recomputed:
                 idle(self, "algorithm.", ("importance_mode",), "without importance_cap", problems)
         elif not isinstance(bounds, tuple):
             ratio_above_1(self, ("importance_cap",), problems)
@@ -138,6 +144,11 @@ class GspoOptions(CorrectionOptions):
     def check(self, problems: list[str]) -> None:
         super().check(problems)
         _check_bounds(self, problems)
+        if self.importance_cap is not None and getattr(self, "old_logprobs", "") != "trainer":
+            problems.append(
+                f"algorithm.importance_cap={self.importance_cap} with loss=gspo needs algorithm.old_logprobs=trainer: "
+                "its own ratios, those of sequences, are limited by clip_low and clip_high"
+            )
 
 
 @dataclass(frozen=True)

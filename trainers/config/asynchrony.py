@@ -1,4 +1,4 @@
-"""Options for collecting the next step's episodes while the model trains on the current ones."""
+"""Options for collecting the episodes of later steps while the model trains on the current ones."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class AsynchronyConfig:
 
 
 def check_asynchrony(
-    asynchrony: AsynchronyConfig, problems: list[str], *, deterministic: bool, has_opponents: bool
+    asynchrony: AsynchronyConfig, problems: list[str], *, deterministic: bool, has_opponents: bool, backend: str
 ) -> None:
     option = f"asynchrony.steps_ahead={asynchrony.steps_ahead}"
     if asynchrony.steps_ahead < 0:
@@ -29,6 +29,11 @@ def check_asynchrony(
         problems.append(
             f"{option} with deterministic=True: after a resume the prefetched episodes would be sampled with other "
             "weights than without the interruption; use steps_ahead=0"
+        )
+    if backend == "openai" and asynchrony.steps_ahead > 1:
+        problems.append(
+            f"{option} with sampler.backend=openai: the endpoint keeps the last two versions of an adapter, and a "
+            "request in progress may need an older one; use at most 1, or sampler.backend=vllm-server"
         )
     if has_opponents and asynchrony.steps_ahead > 1:
         problems.append(

@@ -136,7 +136,11 @@ def validate(config: TrainConfig) -> list[str]:
     check_checkpoint(config.checkpoint, problems)
     check_loggers(config.loggers, problems)
     check_asynchrony(
-        config.asynchrony, problems, deterministic=config.deterministic, has_opponents=bool(config.opponents.role)
+        config.asynchrony,
+        problems,
+        deterministic=config.deterministic,
+        has_opponents=bool(config.opponents.role),
+        backend=config.sampler.backend,
     )
     if config.save_episodes_every < 0:
         problems.append(f"save_episodes_every={config.save_episodes_every} must be 0 (disabled) or more")

@@ -148,7 +148,9 @@ class Learner:
         self.policy.activate(self.adapter)
         rows = rows_of(samples, {})
         columns: dict[str, list[FloatArray]] = {
-            name: [np.zeros(sample.num_sampled) for sample in samples] for name in asked
+            # In the same order on all ranks, which add them up: that of a set of names differs between processes.
+            name: [np.zeros(sample.num_sampled) for sample in samples]
+            for name in sorted(asked)
         }
         number = len(rows)
         if "values" in asked:

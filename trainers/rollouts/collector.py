@@ -44,7 +44,7 @@ class RolloutBatch:
     Attributes:
         groups: The ids of its groups, in order, and the training task of each.
         episodes: All episodes, ordered by group.
-        stats: Statistics of the engines since the batch before.
+        stats: Statistics of the engines since the batch before; if steps overlap, also of episodes of other steps.
         weight_syncs: For each episode, the number of the weight sync (from 1) of the oldest weights that sampled its
             tokens; 0 for weights before the first sync.
         min_weight_sync: Episodes of earlier weight syncs are too stale to train on.
@@ -69,6 +69,12 @@ class RolloutBatch:
             for episode, weight_sync in zip(self.episodes, self.weight_syncs, strict=True)
             if weight_sync >= self.min_weight_sync
         ]
+
+    @property
+    def oldest_sync(self) -> int:
+        """The oldest weight sync of the episodes that are not too stale to train on; 0 if there are none."""
+        fresh = [weight_sync for weight_sync in self.weight_syncs if weight_sync >= self.min_weight_sync]
+        return min(fresh, default=0)
 
     def __add__(self, more: RolloutBatch) -> RolloutBatch:
         """Append a further round of the same step."""
@@ -261,9 +267,11 @@ class RolloutCollector:
             _log.warning("closing the failed sampler: %s: %s", type(error).__name__, error)
         self.sampler = self._train.sampler = self._validation.sampler = make()
 
-    def sync_weights(self, updates: Sequence[WeightUpdate]) -> None:
-        """Serve new weights, each under its name. All of them count as one weight sync."""
-        self.weight_syncs += 1
+    def sync_weights(self, updates: Sequence[WeightUpdate], *, again: bool = False) -> None:
+        """Serve new weights, each under its name. All of them count as one weight sync; ``again`` repeats the last one
+        for a new sampler.
+        """
+        self.weight_syncs += not again
         self._loop.run(self._sync_weights(updates, self.weight_syncs))
 
     async def _sync_weights(self, updates: Sequence[WeightUpdate], number: int) -> None:

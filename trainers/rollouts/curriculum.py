@@ -96,7 +96,7 @@ class TaskCurriculum:
                 "resume with the same env options, or start a new run in another output folder"
             )
         self._drawn = state["dealt"]
-        self._rates = dict(state["rates"])
+        self._rates = {index: rate for index, rate in state["rates"] if rate < 1 or self._by_difficulty}
 
     def _fresh(self) -> int:
         size = len(self._tasks)

@@ -28,7 +28,7 @@ from trainers.run.metrics import PhaseClock
 from trainers.run.resume import config_changes, resume_blockers
 
 _NAME = re.compile(r"step-(\d{8})")
-_SCHEMA = 2
+_SCHEMA = 3
 
 
 class CheckpointError(RuntimeError):

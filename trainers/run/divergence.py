@@ -79,7 +79,7 @@ _SYMPTOMS: dict[str, _Symptom] = {
         ),
         "the log-probs moved by {sampling/logprob_difference/mean:.2f} nats per token in the up to "
         "{sampling/staleness/max} weight syncs since the episodes were sampled: lower optimizer.lr or "
-        "asynchrony.steps_ahead",
+        "asynchrony.steps_ahead; or the sampler has another temperature or precision: compare with steps_ahead=0",
     ),
     "entropy": _Symptom(
         lambda row, first: (

@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import json
 import math
-import numbers
 import os
 import time
 from collections import Counter, defaultdict
@@ -23,7 +22,7 @@ from rllm_gym.core import Episode, TurnTokens
 from rllm_gym.engine import pass_at_k
 from rllm_gym.parsing.quoting import quoted
 from trainers.run.loggers import Loggers
-from trainers.samples import Sample
+from trainers.samples import Sample, component_sums, finite_number
 
 FILE = "metrics.jsonl"
 COMPLETIONS = "completions.jsonl"
@@ -63,7 +62,7 @@ class MetricsLog:
     def write(self, step: int, row: Mapping[str, Any]) -> None:
         """Write one row. Non-finite numbers become null; the loggers get only numbers."""
         self._append(FILE, [{"step": step, **{key: _finite(value) for key, value in row.items()}}])
-        values = {key: _finite_number(value) for key, value in row.items() if not isinstance(value, bool)}
+        values = {key: finite_number(value) for key, value in row.items() if not isinstance(value, bool)}
         self._loggers.metrics(step, {key: value for key, value in values.items() if value is not None})
 
     def write_completions(self, step: int, episodes: Sequence[Episode]) -> None:
@@ -110,9 +109,6 @@ def completion_row(step: int, episode: Episode) -> dict[str, Any]:
     """Return a row of the table of completions. Of several turns, later observations are quoted between the replies."""
     turns = [turn for trajectory in episode.trajectories for turn in trajectory.steps]
     parts = [part for turn in turns for part in (quoted(str(turn.observation)), turn.model_response)]
-    rewards: Counter[str] = Counter()
-    for turn in turns:
-        rewards.update(turn.info.get("reward_components") or {})
     return {
         "step": step,
         "task": episode.task_id,
@@ -120,7 +116,7 @@ def completion_row(step: int, episode: Episode) -> dict[str, Any]:
         "prompt": str(turns[0].observation)[:_CHARS] if turns else "",
         "completion": "\n".join(parts[1:])[:_CHARS],
         "reward": episode.reward if episode.trainable else None,
-        "rewards": json.dumps({name: float(value) for name, value in rewards.items()}),
+        "rewards": json.dumps(component_sums(turns)),
         "success": episode.success,
         "stop_reason": str(episode.stop_reason.value),
     }
@@ -228,24 +224,12 @@ def validation_metrics(episodes: Sequence[Episode], samples: int) -> dict[str, f
 
 def _component_rewards(episodes: Sequence[Episode]) -> dict[str, float]:
     """Return ``reward/{component}/mean``: each component's sum over the steps of an agent, averaged over agents."""
-    totals: defaultdict[str, float] = defaultdict(float)
     trajectories = [trajectory for episode in episodes for trajectory in episode.trajectories]
+    totals: defaultdict[str, float] = defaultdict(float)
     for trajectory in trajectories:
-        for step in trajectory.steps:
-            components = step.info.get("reward_components")
-            # An environment that is not ours may use the key for something else.
-            for name, value in components.items() if isinstance(components, Mapping) else ():
-                if (number := _finite_number(value)) is not None:
-                    totals[str(name)] += number
+        for name, total in component_sums(trajectory.steps).items():
+            totals[name] += total
     return {f"reward/{name}/mean": total / len(trajectories) for name, total in sorted(totals.items())}
-
-
-def _finite_number(value: object) -> float | None:
-    if isinstance(value, numbers.Real | np.bool_):
-        with contextlib.suppress(OverflowError):  # an integer above the largest float
-            if math.isfinite(number := float(value)):
-                return number
-    return None
 
 
 def _completion_metrics(episodes: Sequence[Episode]) -> dict[str, float]:

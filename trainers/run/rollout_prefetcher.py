@@ -68,6 +68,7 @@ class RolloutPrefetcher:
         self._pending: deque[_PendingRollout] = deque()
         # The greedy episodes of a step in progress may get other weights than those of the step before.
         self._caches_baselines = not config.opponents.role and self._steps_ahead < 2
+        publisher.on_replaced = self._restart_later
 
     def get(self, step: int) -> RolloutBatch:
         """Return the episodes of a step, and start those of later steps if the run collects ahead.
@@ -105,7 +106,7 @@ class RolloutPrefetcher:
             samples = with_length_penalty(samples, options.length_penalty)
         if not self._caches_baselines:
             return samples
-        version = self._publisher.version_of(min(batch.weight_syncs, default=0))
+        version = self._publisher.version_of(batch.oldest_sync)
         return self._algorithm.with_cached_baselines(samples, batch.groups, version)
 
     def wait(self) -> None:
@@ -127,7 +128,7 @@ class RolloutPrefetcher:
         first = self._pending[-1].step + 1 if self._pending else first
         self._pending.extend(self._next_tasks(step) for step in range(first, min(last + 1, self._config.steps)))
         for pending in self._pending:
-            if pending.future is None:
+            if pending.future is None and pending.step <= last:
                 self._start(pending)
 
     def _next_tasks(self, step: int) -> _PendingRollout:
@@ -168,7 +169,6 @@ class RolloutPrefetcher:
                 pending.future = None
                 if pending.sampler is self._collector.sampler:  # another step may have replaced it already
                     self._publisher.replace_sampler(error)
-                    self._restart_later()
             except BaseException:
                 future.cancel()  # Ctrl-C while waiting
                 raise

@@ -38,6 +38,7 @@ class WeightPublisher:
 
     Attributes:
         version: Version of the policy's weights that the sampler has; -1 before the first weight sync.
+        on_replaced: Called after a sampler was replaced: the new one counts its weight versions from the beginning.
     """
 
     def __init__(
@@ -62,6 +63,7 @@ class WeightPublisher:
         self._version_by_sync: dict[int, int] = {}  # weight sync to weight version
         self._replaced = 0
         self.version = -1
+        self.on_replaced: Callable[[], None] = lambda: None
 
     def is_due(self, step: int) -> bool:
         """Return whether the sampler needs other weights after this many steps."""
@@ -94,7 +96,8 @@ class WeightPublisher:
             try:
                 self._collector.replace_sampler(self._make_sampler)
                 self._frozen.clear()
-                self._sync()
+                self._sync(again=True)
+                self.on_replaced()
                 return
             except SamplerError as next_error:
                 error = next_error
@@ -104,12 +107,12 @@ class WeightPublisher:
         self._replaced = 0
 
     def version_of(self, weight_sync: int) -> int:
-        """Return the version of the policy's weights of a weight sync whose tokens may be trained on; otherwise the
-        current one.
+        """Return the version of the policy's weights of a weight sync whose tokens may be trained on; -1 for another
+        one.
         """
-        return self._version_by_sync.get(weight_sync, self.version)
+        return self._version_by_sync.get(weight_sync, -1)
 
-    def _sync(self) -> None:
+    def _sync(self, *, again: bool = False) -> None:
         """Sync the current weights and missing frozen ones, and drop frozen ones that are no longer used."""
         if self._uses_base:
             self._serve(base_weights())
@@ -121,7 +124,7 @@ class WeightPublisher:
                 if name not in self._frozen:
                     self._serve(self._opponents.update(name, self._copied()))
             self._collector.set_opponents(self._opponents.names)
-        self._collector.sync_weights(weights_for(self._policy, self._config))
+        self._collector.sync_weights(weights_for(self._policy, self._config), again=again)
         self.version = self._learners.version
         # Keep those of the episodes being trained on, and of the next episodes, sampled meanwhile.
         before = dict(list(self._version_by_sync.items())[-max(1, self._config.asynchrony.steps_ahead) :])
