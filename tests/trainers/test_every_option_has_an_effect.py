@@ -188,6 +188,8 @@ def without_effect(bench: OptionBench, **chosen: str) -> list[str]:
         if entry.name in SELECTED + ELSEWHERE:
             continue
         needed = TOGETHER.get(entry.name, {})
+        if chosen.get("loss") == "gspo" and entry.name.startswith("importance"):  # its own ratios have bounds
+            needed = needed | {"old_logprobs": "trainer"}
         before, after = config(**chosen, **needed), config(**chosen, **needed, **{entry.name: OTHER[entry.name]})
         if is_refused(after, entry.name):
             continue

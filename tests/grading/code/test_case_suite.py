@@ -127,7 +127,7 @@ def test_nothing_is_not_equal_to_something_and_the_names_that_a_test_expects_dif
         "all_of_empty", "zip_compare_all", "np_empty_expected", "np_sub_scalar", "np_compare_filter", "while_collects",
         "dot_of_empty", "enum_alias_honest", "error_hierarchy", "isinstance_hierarchy", "constants_with_the_same_value",
         "cancel_honest", "cancel_by_the_program_named", "multi_function_own_names", "zero_absorbs",
-        "list_subtraction_own_class", "np_inplace_out", "fixtures_and_params",
+        "np_inplace_out", "fixtures_and_params",
     ):  # fmt: skip
         honest[name] = RIGHT[f"fifth_{name}"]
     assert paid(pool, honest) == set(honest)
