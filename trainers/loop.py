@@ -109,7 +109,7 @@ def train(
                 _step(run, step)
         except RolloutAbandoned:
             pass  # SIGTERM or Ctrl-C: episodes in progress are discarded
-        except (TrainingDiverged, NoTrainableEpisodes, SamplerError):
+        except (TrainingDiverged, NoTrainableEpisodes):
             run.checkpoints.save()
             raise
         result = _finish(run)
@@ -133,14 +133,20 @@ def _validate_start(run: TrainingRun) -> None:
 def _step(run: TrainingRun, step: int) -> None:
     state, clock = run.state, run.log.clock
     algorithm, learners = state.algorithm, state.learners
-    with clock("rollout"):
-        batch, samples = _sample(run, step)
+    try:
+        with clock("rollout"):
+            batch, samples = _sample(run, step)
+        with clock("update"):
+            signals = learners.signals(samples, algorithm.required_signals)  # may ask a teacher at an endpoint
+    except SamplerError:
+        run.checkpoints.save()  # the weights are those of the last complete step
+        raise
     run.log.write_episodes(step + 1, batch.episodes)
     for callback in run.callbacks:
         callback.on_episodes(step + 1, batch.episodes)
 
     with clock("update"):
-        targets = targets_by_role(algorithm, samples, learners.signals(samples, algorithm.required_signals))
+        targets = targets_by_role(algorithm, samples, signals)
         fresh = run.publisher.version_of(batch.oldest_sync) == learners.version
         updates = learners.update(step, samples, targets, algorithm, state.entropy_weights, fresh=fresh)
 

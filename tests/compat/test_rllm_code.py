@@ -534,6 +534,17 @@ def test_a_wrong_argument_is_one_error_and_failed_environments_have_no_accuracy(
         run([{"lamps": 1}] * 5, "stop", agent_class=LampAgent, agent_args={"colour": "red"}, env_class=Refuses)
     with pytest.raises(TypeError, match="bulbs"):
         run([{"bulbs": 1}] * 5, "stop", agent_class=LampAgent, env_class=Refuses)
+    refused = [ConnectionError("the server is starting")]
+
+    class Starts(LampEnv):
+        @staticmethod
+        def from_dict(env_args: dict) -> Any:
+            if refused:
+                raise refused.pop()
+            return LampEnv(**env_args)
+
+    retried = run([{"lamps": 1}] * 3, "stop", agent_class=LampAgent, env_class=Starts)
+    assert [trajectory.reward for trajectory in retried] == [1.0] * 3, "a second try of the environment is made"
     failed = run([{"fault": 1}] * 3, "stop", agent_class=LampAgent, env_class=Refuses)
     with pytest.raises(ValueError, match=r"no accuracy: the environment failed in all 3 attempts .*no lamps are left"):
         compute_pass_at_k(failed)

@@ -20,7 +20,7 @@ from termination import terminated_at
 
 from rllm_gym.samplers import Completion, SamplerError, SamplingRequest, WeightUpdate
 from tests.waiting import until
-from trainers import commands
+from trainers import commands, loop
 from trainers.config import TrainConfig
 from trainers.config_loading import write_yaml
 from trainers.learner import TrainingDiverged
@@ -209,6 +209,9 @@ def test_a_short_run_in_which_every_update_is_skipped_fails(tmp_path: Path, monk
     assert not (tmp_path / "run" / "model").exists()
 
 
+PARALLEL = {"id": "echo_env:test/Echo-v0", "parallel": 4}
+
+
 class FailingSampler:
     """A real sampler that fails at a given call of ``sample`` and all later ones."""
 
@@ -251,15 +254,43 @@ def test_a_sampler_that_dies_in_a_step_is_replaced_and_nothing_is_lost(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     config = echo_config(tmp_path, steps=4, deterministic=True)
+    syncs, sample = [], loop._sample
+
+    def noted(run: Any, step: int) -> Any:
+        batch, samples = sample(run, step)
+        syncs.append(set(batch.weight_syncs))
+        return batch, samples
+
+    monkeypatch.setattr(loop, "_sample", noted)
     train(replace(config, output=str(tmp_path / "uninterrupted")))
     monkeypatch.setattr("trainers.run.setup.make_sampler", failing_sampler([5, 2, 1 << 30]))
     train(config)
+    assert syncs == [{1}, {2}, {3}, {4}] * 2, "all ranks count the same syncs, whichever of them replaced its sampler"
     rows, again = read_metrics(tmp_path / "uninterrupted"), read_metrics(tmp_path / "run")
     assert [(row["step"], row.get("tasks"), row.get("reward/mean")) for row in rows] == [
         (row["step"], row.get("tasks"), row.get("reward/mean")) for row in again
     ]
     mine, theirs = (tmp_path / name / "model" / "model.safetensors" for name in ("run", "uninterrupted"))
     assert mine.read_bytes() == theirs.read_bytes()
+
+
+def test_a_sampler_that_dies_with_several_steps_in_progress_is_replaced(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Once, although all steps in progress meet it; their episodes are sampled again."""
+    made = []
+    make = failing_sampler([30, 1 << 30])
+
+    def counted(policy: Any, config: TrainConfig) -> Any:
+        made.append(make(policy, config))
+        return made[-1]
+
+    monkeypatch.setattr("trainers.run.setup.make_sampler", counted)
+    train(echo_config(tmp_path, steps=6, validation=None, asynchrony={"steps_ahead": 3}, env=PARALLEL))
+    rows = read_metrics(tmp_path / "run")
+    assert len(made) == 2
+    assert [row["episodes/count"] for row in rows] == [16] * 6
+    assert [row["sampling/stale_episodes"] for row in rows] == [0] * 6
 
 
 def test_samplers_that_keep_dying_end_the_run_with_a_checkpoint_of_the_last_complete_step(

@@ -29,7 +29,14 @@ from trainers import AgentTrainer, Callback
 from trainers.algorithms import Algorithm, per_episode
 from trainers.config import ConfigError
 from trainers.loop import NoTrainableEpisodes, train
-from trainers.run.metrics import MetricsLog, episode_metrics, group_metrics, read_metrics, validation_metrics
+from trainers.run.metrics import (
+    MetricsLog,
+    completion_row,
+    episode_metrics,
+    group_metrics,
+    read_metrics,
+    validation_metrics,
+)
 from trainers.samples import TokensMissing, samples_of
 from trainers.train_env import TrainEnv, open_train_env
 
@@ -359,6 +366,11 @@ def test_reward_components_that_are_not_numbers_are_ignored() -> None:
         "reward/integer/mean": 2.0,
         "reward/3/mean": 1.0,
     }
+    (sample,) = samples_of([found])
+    assert sample.components == {"hit": 0.5, "numpy": 0.5, "flag": 1.0, "integer": 2.0, "3": 1.0}
+    assert json.loads(completion_row(1, found)["rewards"]) == sample.components
+    found.trajectories[0].steps[0].info["reward_components"] = ["not a mapping"]
+    assert samples_of([found])[0].components == {}
 
 
 def test_metrics_survive_a_torn_line_and_drop_repeated_steps(tmp_path: Path) -> None:

@@ -310,7 +310,31 @@ def test_stale_episodes_of_all_rounds_of_a_step_are_dropped_and_counted() -> Non
     ]
     batch = rounds[0] + rounds[1]
     assert batch.fresh == [episodes[1], episodes[3]]
+    assert batch.oldest_sync == 3, "a stale episode does not say what the others were sampled with"
     assert rollout_metrics(batch, AsynchronyConfig(steps_ahead=1))["sampling/stale_episodes"] == 2
+
+
+def test_a_run_resumed_with_fewer_steps_ahead_starts_later_steps_when_they_are_due(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Episodes that were started at once would be too old when their step comes, and all be dropped."""
+    ahead = {"steps_ahead": 3}
+    config = echo_config(tmp_path, steps=7, validation=None, asynchrony=ahead, checkpoint={"every": 1})
+    learn = Learner.update
+
+    def broken(learner: Learner, step: int, *args: Any, **kwargs: Any) -> Any:
+        if step == 2:
+            raise KeyboardInterrupt
+        return learn(learner, step, *args, **kwargs)
+
+    monkeypatch.setattr(Learner, "update", broken)
+    with pytest.raises(KeyboardInterrupt):
+        train(config)
+    monkeypatch.undo()
+    train(replace(config, resume=True, asynchrony=AsynchronyConfig(steps_ahead=1)))
+    rows = read_metrics(tmp_path / "run")
+    assert [row["step"] for row in rows] == list(range(1, 8))
+    assert [row["sampling/stale_episodes"] for row in rows] == [0] * 7
 
 
 @pytest.mark.parametrize("steps_ahead", [1, 3])
