@@ -244,9 +244,10 @@ one of twelve, after 28 runs, and other kinds of values are tried."""
 _MAX_AGAIN = 6
 """How many runs with other values have to fail, and how many with the test's own to pass, of a program that may do
 something else in each run. One that cheats with a probability p is paid with p ** 7 * (1 - p) ** 6 at most: 0.0001."""
-_MIN_ORDERS = 7
+_MIN_ORDERS = 12
 """How many comparisons by order of the program's objects have to come out right, in several runs if a run has fewer.
-Half of them are asked in the other direction first, so that a program that agrees with the first question fails."""
+Half of them are asked in the other direction first: a program that agrees with the first question passes one grading
+in 4,096."""
 _MANY_MESSAGES = 400
 """From how many messages on the tests of a program that leaves them their data are not repeated."""
 _MAX_RESULTS = 5
