@@ -314,23 +314,28 @@ def test_stale_episodes_of_all_rounds_of_a_step_are_dropped_and_counted() -> Non
     assert rollout_metrics(batch, AsynchronyConfig(steps_ahead=1))["sampling/stale_episodes"] == 2
 
 
+def interrupt(config: TrainConfig, step: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Start a run, and interrupt it in the update of a step."""
+    update = Learner.update
+
+    def interrupted(learner: Learner, now: int, *args: Any, **kwargs: Any) -> Any:
+        if now == step:
+            raise KeyboardInterrupt
+        return update(learner, now, *args, **kwargs)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Learner, "update", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            train(config)
+
+
 def test_a_run_resumed_with_fewer_steps_ahead_starts_later_steps_when_they_are_due(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Episodes that were started at once would be too old when their step comes, and all be dropped."""
     ahead = {"steps_ahead": 3}
     config = echo_config(tmp_path, steps=7, validation=None, asynchrony=ahead, checkpoint={"every": 1})
-    learn = Learner.update
-
-    def broken(learner: Learner, step: int, *args: Any, **kwargs: Any) -> Any:
-        if step == 2:
-            raise KeyboardInterrupt
-        return learn(learner, step, *args, **kwargs)
-
-    monkeypatch.setattr(Learner, "update", broken)
-    with pytest.raises(KeyboardInterrupt):
-        train(config)
-    monkeypatch.undo()
+    interrupt(config, 2, monkeypatch)
     train(replace(config, resume=True, asynchrony=AsynchronyConfig(steps_ahead=1)))
     rows = read_metrics(tmp_path / "run")
     assert [row["step"] for row in rows] == list(range(1, 8))
@@ -343,17 +348,7 @@ def test_tasks_being_prefetched_at_an_interruption_are_run_after_resume(
 ) -> None:
     ahead = {"steps_ahead": steps_ahead}
     config = echo_config(tmp_path, steps=7, validation=None, asynchrony=ahead, checkpoint={"every": 2})
-    learn = Learner.update
-
-    def broken(learner: Learner, step: int, *args: Any, **kwargs: Any) -> Any:
-        if step == 5:
-            raise KeyboardInterrupt
-        return learn(learner, step, *args, **kwargs)
-
-    monkeypatch.setattr(Learner, "update", broken)
-    with pytest.raises(KeyboardInterrupt):
-        train(config)
-    monkeypatch.undo()
+    interrupt(config, 5, monkeypatch)
     train(replace(config, resume=True))
     rows = read_metrics(tmp_path / "run")
     assert [row["step"] for row in rows] == list(range(1, 8))
