@@ -10,6 +10,7 @@ import os
 import re
 import warnings
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -47,15 +48,30 @@ _OTHER = "I do not know."
 _LONGEST_SHOWN = 300
 
 
+@dataclass(frozen=True)
+class _Answer:
+    """The judge's reply, and its score or why there is none."""
+
+    reply: str
+    score: float = math.nan
+    problem: str = ""
+    is_error: bool = False
+
+    @property
+    def is_score(self) -> bool:
+        return not self.problem
+
+
 class LLMJudge:
     """A reward function for :class:`~rllm_gym.envs.dataset.DatasetEnv`: a model grades each completion.
 
     What comes from the data set or from the trained model is inserted as a quotation, each line after ``"> "``, without
     control tokens, and long completions are cut in the middle. The score is read from the last line of the judge's
     reply alone (``Score: 7``, or a JSON object ``{"score": 7}``), and nowhere else. If there is none, if it is out of
-    range, or if the reply was cut, the judge is asked once more, at temperature 1, and then about another completion of
-    the same prompt ("I do not know."). If it gives that a score, the completion is why there was none, and gets the
-    lowest: a model in training must not be able to cause a fault. If it does not, or if the endpoint fails,
+    range, if the reply was cut, or if the endpoint refuses the request (a content filter), the judge is asked once
+    more, at temperature 1, and then about another completion of the same prompt ("I do not know."). If it gives that a
+    score, the completion is why there was none, and gets the lowest: a model in training must not be able to cause a
+    fault. After an error of the endpoint this also needs a third failure, after that score. Otherwise
     :class:`~rllm_gym.core.EnvironmentFault` is raised: the reward is never 0 because the judge failed.
 
     Args:
@@ -167,27 +183,27 @@ class LLMJudge:
         key = hashlib.sha256(
             json.dumps([self._base_url, self._model, self._endpoint.get("extra_body"), self._scale, question]).encode()
         ).hexdigest()
-        if key in self._scores:
-            return self._scores[key]
-        problem = ""
-        for temperature in (0.0, 1.0):
-            reply, finish_reason = await self._ask(question, temperature)
-            score = self._parse(reply)
-            if score is None or finish_reason in _CUT:
-                problem = self._problem(reply, finish_reason)
-                continue
+        if key not in self._scores:
+            answer = await self._ask(question, 0.0)
+            if not answer.is_score:
+                answer = await self._ask(question, 1.0)
+            if not answer.is_score:
+                control = await self._ask(other, 0.0) if question != other else answer
+                if control.is_score and answer.is_error:  # the endpoint may have worked only for a moment
+                    answer = await self._ask(question, 1.0)
+                if not control.is_score:
+                    raise EnvironmentFault(answer.problem, kind="judge")
+            if not answer.is_score:
+                message = f"the lowest score counts for a completion: {answer.problem}"
+                warnings.warn(message, RuntimeWarning, stacklevel=2)
+                return self._scale[0]
             if len(self._scores) >= _CACHED:
                 self._scores.pop(next(iter(self._scores)))
-            self._scores[key] = score
-            _append(self._cache_file, {"key": key, "score": score, "reply": reply})
-            return score
-        if question == other:
-            raise EnvironmentFault(problem, kind="judge")
-        await self._score(other, other)
-        warnings.warn(f"the lowest score counts for a completion: {problem}", RuntimeWarning, stacklevel=2)
-        return self._scale[0]
+            self._scores[key] = answer.score
+            _append(self._cache_file, {"key": key, "score": answer.score, "reply": answer.reply})
+        return self._scores[key]
 
-    async def _ask(self, question: str, temperature: float) -> tuple[str, str]:
+    async def _ask(self, question: str, temperature: float) -> _Answer:
         from rllm_gym.samplers.protocol import SamplerError, SamplingParams, SamplingRequest
 
         if self._pid != os.getpid():  # connections do not survive a fork
@@ -197,8 +213,11 @@ class LLMJudge:
         try:
             (reply,) = await self._sampler.sample([SamplingRequest((), params, 0, messages=messages)])
         except SamplerError as error:
-            raise EnvironmentFault(f"the judge {self._model!r} failed: {error}", kind="judge") from error
-        return reply.text, reply.finish_reason
+            return _Answer("", problem=f"the judge {self._model!r} failed: {error}", is_error=True)
+        score = self._parse(reply.text)
+        if score is None or reply.finish_reason in _CUT:
+            return _Answer(reply.text, problem=self._problem(reply.text, reply.finish_reason))
+        return _Answer(reply.text, score)
 
     def _problem(self, reply: str, finish_reason: str) -> str:
         if finish_reason in _CUT:

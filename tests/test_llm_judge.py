@@ -170,9 +170,24 @@ def test_a_completion_for_which_a_working_judge_gives_no_score_gets_the_lowest(s
     answers = iter(["Hm.", "Score: 5"])
     server.answer = lambda question: next(answers)
     assert reward(judge_at(server, scale=(1, 5)), "no score please") == 1.0, "it is asked again"
-    server.answer = lambda question: 500 if "> no score" in question else "Score: 3"
-    with pytest.raises(EnvironmentFault, match="failed"):
-        reward(judge_at(server), "no score please")
+
+
+@pytest.mark.parametrize("status", [400, 500])
+def test_a_completion_that_the_endpoint_refuses_gets_the_lowest_score_and_an_endpoint_that_fails_is_a_fault(
+    server: JudgeServer, status: int
+) -> None:
+    server.answer = lambda question: status if "> filtered" in question else "Score: 3"
+    with pytest.warns(RuntimeWarning, match="the lowest score counts.*failed"):
+        assert reward(judge_at(server), "filtered words") == 0.0
+    assert [question.count("> filtered") for question in server.questions] == [1, 1, 0, 1]
+    for recovers_at in range(2, 5):
+        answers = iter([status] * (recovers_at - 1) + ["Score: 3"] * 3)
+        server.answer = lambda question, answers=answers: next(answers)
+        if recovers_at == 4:
+            with pytest.raises(EnvironmentFault, match="failed"):
+                reward(judge_at(server), "Paris")
+        else:
+            assert reward(judge_at(server), "Paris") == 0.3, "the endpoint had failed for a moment"
 
 
 def test_a_fault_names_the_row_and_a_long_completion_is_cut(server: JudgeServer) -> None:
