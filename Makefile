@@ -9,7 +9,7 @@
 
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-long test-integrations lint format docs clean
+.PHONY: help setup demo demo-llm test test-long test-integrations lint format docs clean
 
 BIN := .venv/bin
 TESTS ?= tests
@@ -36,6 +36,9 @@ setup: .venv/.set-up ## create .venv with all dependencies at tested versions
 
 demo: setup ## train a tiny model on FrozenLake in five minutes and write an HTML report
 	@$(BIN)/python -m examples.demo --seed $(SEED) $(if $(LORA),--lora)
+
+demo-llm: setup ## train a pretrained language model (135M parameters) on sums, and show its replies before and after
+	@$(BIN)/python -m examples.demo_llm --seed $(SEED)
 
 test: setup ## lint, type check and all tests that are not long (REQUIRE=all: fail on skipped tests)
 	@scripts/system_packages.sh $(SYSTEM_PACKAGES)

@@ -136,6 +136,8 @@ def _step(run: TrainingRun, step: int) -> None:
     try:
         with clock("rollout"):
             batch, samples = _sample(run, step)
+        with clock("weight_sync"):
+            run.publisher.sleep()
         with clock("update"):
             signals = learners.signals(samples, algorithm.required_signals)  # may ask a teacher at an endpoint
     except SamplerError:
@@ -150,6 +152,8 @@ def _step(run: TrainingRun, step: int) -> None:
         fresh = run.publisher.version_of(batch.oldest_sync) == learners.version
         updates = learners.update(step, samples, targets, algorithm, state.entropy_weights, fresh=fresh)
 
+    with clock("weight_sync"):
+        run.publisher.wake()
     if run.publisher.is_due(step + 1):
         with clock("rollout"):
             run.prefetcher.wait()

@@ -26,6 +26,8 @@ from trainers.dry_run.memory import model_shape, shares_prompts
 from trainers.loop import train
 from trainers.model import Policy
 from trainers.run.metrics import read_metrics
+from trainers.sampler_backends.backend import CacheMemory
+from trainers.sampler_backends.vllm import VLLM
 from trainers.train_env import open_train_env
 
 
@@ -113,6 +115,21 @@ def test_memory_saving_options_reduce_the_estimate(tmp_path: Path) -> None:
     assert eight.memory.resident["optimizer states"] < 0.7 * full.memory.resident["optimizer states"]
     assert kl.memory.resident["reference"] == full.memory.resident["weights"]
     assert "reference" not in report(full).split("\n\n")[0]
+
+
+def test_a_sampler_that_sleeps_leaves_its_memory_to_the_update(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def found(**changes: Any) -> Any:
+        return dry_run(echo_config(tmp_path, sampler={"backend": "vllm"}, **changes)).memory
+
+    for limit in (1, 1 << 40):  # less than the update needs, and more
+        made = CacheMemory(limit, preallocated=True, can_sleep=True)
+        backend = replace(VLLM, cache_memory=lambda options, gpu, available, made=made: made)
+        monkeypatch.setattr("trainers.dry_run.estimate.find_backend", lambda name, backend=backend: backend)
+        asleep, awake = found(), found(asynchrony={"steps_ahead": 1})
+        assert asleep.resident == awake.resident
+        sampler = sum(size for name, size in asleep.resident.items() if name.startswith("sampler's"))
+        assert awake.resident["sampler's keys and values"] == limit
+        assert asleep.peak == max(awake.peak - sampler, sum(asleep.resident.values())) < awake.peak
 
 
 def test_a_run_that_does_not_fit_gives_a_warning(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,9 +18,11 @@ from echo_config import echo_config
 from echo_env import EchoEnv
 from termination import terminated_at
 
+from rllm_gym.core import Episode
 from rllm_gym.samplers import Completion, SamplerError, SamplingRequest, WeightUpdate
 from tests.waiting import until
 from trainers import commands, loop
+from trainers.callbacks import Callback
 from trainers.config import TrainConfig
 from trainers.config_loading import write_yaml
 from trainers.learner import TrainingDiverged
@@ -272,6 +274,77 @@ def test_a_sampler_that_dies_in_a_step_is_replaced_and_nothing_is_lost(
     ]
     mine, theirs = (tmp_path / name / "model" / "model.safetensors" for name in ("run", "uninterrupted"))
     assert mine.read_bytes() == theirs.read_bytes()
+
+
+class SleepingSampler(FailingSampler):
+    """A sampler whose memory can be freed; one that is asleep serves nothing."""
+
+    can_sleep = True
+
+    def __init__(self, inside: Any, wakes: int) -> None:
+        super().__init__(inside, 1 << 30)
+        self.asleep, self._wakes = False, wakes
+
+    async def sleep(self) -> None:
+        assert not self.asleep
+        self.asleep = True
+
+    async def wake(self) -> None:
+        assert self.asleep
+        self._wakes -= 1
+        if self._wakes < 0:
+            raise SamplerError("too little memory")
+        self.asleep = False
+
+    async def sample(self, requests: Sequence[SamplingRequest]) -> list[Completion]:
+        assert not self.asleep
+        return await super().sample(requests)
+
+    async def sync_weights(self, update: WeightUpdate) -> int:
+        assert not self.asleep
+        return await super().sync_weights(update)
+
+
+class Asleep(Callback):
+    """Notes whether the newest sampler was asleep when the episodes of a step were there, and when it was complete."""
+
+    def __init__(self, made: list[SleepingSampler]) -> None:
+        self.made = made
+        self.noted: list[tuple[bool, bool]] = []
+
+    def on_episodes(self, step: int, episodes: Sequence[Episode]) -> None:
+        self.before = self.made[-1].asleep
+
+    def on_step(self, step: int, metrics: Mapping[str, Any]) -> None:
+        if step:
+            self.noted.append((self.before, self.made[-1].asleep))
+
+
+@pytest.mark.parametrize(("steps_ahead", "wakes"), [(0, [1 << 30]), (0, [1, 0, 1 << 30]), (1, [1 << 30])])
+def test_the_samplers_memory_is_freed_in_updates_if_nothing_is_sampled_meanwhile(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, steps_ahead: int, wakes: list[int]
+) -> None:
+    """A sampler that does not wake is replaced, and nothing is lost."""
+    config = echo_config(
+        tmp_path, steps=4, deterministic=not steps_ahead, asynchrony={"steps_ahead": steps_ahead}, env=PARALLEL
+    )
+    if not steps_ahead:
+        train(replace(config, output=str(tmp_path / "awake")))
+    made: list[SleepingSampler] = []
+    left = iter(wakes)
+
+    def make(policy: Any, config: TrainConfig) -> Any:
+        made.append(SleepingSampler(make_sampler(policy, config), next(left)))
+        return made[-1]
+
+    monkeypatch.setattr("trainers.run.setup.make_sampler", make)
+    asleep = Asleep(made)
+    train(config, callbacks=[asleep])
+    assert asleep.noted == [(not steps_ahead, False)] * 4
+    assert len(made) == len(wakes)
+    if not steps_ahead:
+        mine, theirs = (tmp_path / name / "model" / "model.safetensors" for name in ("run", "awake"))
+        assert mine.read_bytes() == theirs.read_bytes()
 
 
 def test_a_sampler_that_dies_with_several_steps_in_progress_is_replaced(

@@ -367,7 +367,8 @@ def _sampler(config: TrainConfig, device: torch.device, available: int, tokens: 
     if backend.cache_memory is None:
         return None
     cache = backend.cache_memory(config.sampler, device.type == "cuda", available)
-    return SamplerShape(tokens, cache.limit, merges=not cache.preallocated, sets=sets)
+    sleeps = cache.can_sleep and not config.asynchrony.steps_ahead
+    return SamplerShape(tokens, cache.limit, merges=not cache.preallocated, sets=sets, sleeps=sleeps)
 
 
 def _memory_lines(found: DryRun) -> Iterator[str]:

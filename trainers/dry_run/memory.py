@@ -49,12 +49,14 @@ class SamplerShape:
         merges: Whether it is the embedded sampler, which shares the trainer's base or merges adapters into a copy, and
             allocates memory as needed. Others allocate the whole limit at the start.
         sets: Number of named weight sets that it serves at a time.
+        sleeps: Whether its memory is freed during updates.
     """
 
     tokens: int
     limit: int
     merges: bool = True
     sets: int = 1
+    sleeps: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,17 +68,20 @@ class MemoryEstimate:
         activations: Memory saved by a forward pass for the backward pass.
         transient: Temporary memory in addition to that; only one of these parts at a time.
         step: Memory of an optimizer step, after the activations are freed.
+        freed: The part of ``resident`` that is freed during updates.
     """
 
     resident: Mapping[str, int]
     activations: int
     transient: Mapping[str, int]
     step: int
+    freed: int = 0
 
     @property
     def peak(self) -> int:
         """Peak memory in bytes."""
-        return sum(self.resident.values()) + max(self.activations + max(self.transient.values()), self.step)
+        update = max(self.activations + max(self.transient.values()), self.step)
+        return sum(self.resident.values()) + max(update - self.freed, 0)
 
 
 def model_shape(config: ModelConfig, adapters: Sequence[str] = ("",)) -> Any:
@@ -149,14 +154,14 @@ def estimate_memory(
         "teacher": _teacher_bytes(teacher, config) if teacher else 0,
         "opponents": 0 if on_gpu(config.device) else opponents * trained_bytes // len(adapters),
     }
-    if sampler is not None:
-        resident |= _sampler_bytes(model, config, sampler)
+    sampler_bytes = {} if sampler is None else _sampler_bytes(model, config, sampler)
+    freed = sum(sampler_bytes.values()) if sampler is not None and sampler.sleeps else 0
     saved, block = activation_bytes(model, config, batch)
     transient = {
         "a block's backward pass": block,
         "log-probs": _logprob_bytes(text, batch, head_trained=full, device=config.device),
     }
-    return MemoryEstimate(resident, saved, transient, _step_bytes(trained, config))
+    return MemoryEstimate(resident | sampler_bytes, saved, transient, _step_bytes(trained, config), freed)
 
 
 def activation_bytes(model: Any, config: ModelConfig, batch: BatchShape) -> tuple[int, int]:

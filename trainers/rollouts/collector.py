@@ -279,6 +279,17 @@ class RolloutCollector:
             # In the loop in which episodes end: one with tokens of these weights must not end before this is noted.
             self._synced[await self.sampler.sync_weights(update)] = number
 
+    def sleep(self) -> bool:
+        """Free the sampler's GPU memory until :meth:`wake`; return whether it can. No episode may be in progress."""
+        if not getattr(self.sampler, "can_sleep", False):
+            return False
+        self._loop.run(self.sampler.sleep())  # type: ignore[attr-defined]
+        return True
+
+    def wake(self) -> None:
+        """Allocate the sampler's GPU memory again."""
+        self._loop.run(self.sampler.wake())  # type: ignore[attr-defined]
+
     def serve_frozen(self, update: WeightUpdate) -> None:
         """Serve frozen weights under a name; the tokens they sample are not trained on."""
         self._loop.run(self.sampler.sync_weights(update))

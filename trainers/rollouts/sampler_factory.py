@@ -39,6 +39,7 @@ def make_sampler(policy: Policy, config: TrainConfig) -> Sampler:
         deterministic=config.deterministic,
         lora_rank=lora_of(config.model).rank if adapters else 0,
         max_adapters=len(policy.adapters) + bool(config.opponents.role) * config.opponents.pool if adapters else 1,
+        pauses=not config.asynchrony.steps_ahead,
         output=Path(config.output),
     )
     return find_backend(config.sampler.backend).make(config.sampler, setup)

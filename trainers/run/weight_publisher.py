@@ -8,6 +8,8 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 
+import torch
+
 from rllm_gym.samplers.protocol import Sampler, SamplerError, WeightUpdate
 from trainers.config import RoleAssignment, TrainConfig
 from trainers.config.roles import BASE
@@ -62,6 +64,7 @@ class WeightPublisher:
         self._frozen: set[str] = set()  # names of the frozen weights that the sampler has
         self._version_by_sync: dict[int, int] = {}  # weight sync to weight version
         self._replaced = 0
+        self._asleep = False
         self.version = -1
         self.on_replaced: Callable[[], None] = lambda: None
 
@@ -82,8 +85,34 @@ class WeightPublisher:
         except SamplerError as error:
             self.replace_sampler(error)
 
-    def replace_sampler(self, error: SamplerError) -> None:
+    def sleep(self) -> None:
+        """Free the sampler's GPU memory until :meth:`wake`, if it can and if nothing is sampled meanwhile.
+
+        Raises:
+            SamplerError: The sampler died, and so did its replacements.
+        """
+        try:
+            self._asleep = not self._config.asynchrony.steps_ahead and self._collector.sleep()
+        except SamplerError as error:
+            self.replace_sampler(error)
+
+    def wake(self) -> None:
+        """Undo :meth:`sleep`. Raises as :meth:`sleep`."""
+        if self._asleep:
+            self._asleep = False
+            if self._policy.device.type == "cuda":
+                torch.cuda.empty_cache()  # the sampler cannot use what torch keeps for later tensors
+            try:
+                self._collector.wake()
+            except SamplerError as error:
+                self.replace_sampler(error, again=False)
+
+    def replace_sampler(self, error: SamplerError, *, again: bool = True) -> None:
         """Replace a sampler that died by a new one with the current weights.
+
+        Args:
+            error: How it died.
+            again: Whether the weights are those of the last weight sync.
 
         Raises:
             SamplerError: The sampler was created by the caller of the run, or too many died in this step.
@@ -96,7 +125,7 @@ class WeightPublisher:
             try:
                 self._collector.replace_sampler(self._make_sampler)
                 self._frozen.clear()
-                self._sync(again=True)
+                self._sync(again=again)
                 self.on_replaced()
                 return
             except SamplerError as next_error:

@@ -54,6 +54,8 @@ class SamplerSetup:
         deterministic: Whether replies must be the same, bit for bit, whenever their requests arrive.
         lora_rank: Rank of the adapters that are synced; 0 if full weights are.
         max_adapters: Maximum number of adapters that are served at a time.
+        pauses: Whether nothing is sampled while the model is trained, so that a sampler on the trainer's GPU can free
+            its memory meanwhile.
         output: Folder of the run.
     """
 
@@ -68,6 +70,7 @@ class SamplerSetup:
     deterministic: bool
     lora_rank: int
     max_adapters: int
+    pauses: bool
     output: Path
 
 
@@ -79,10 +82,12 @@ class CacheMemory:
         limit: Maximum number of bytes of keys and values.
         preallocated: Whether all of it is allocated at the start, on a GPU with the weights in it; otherwise as needed,
             in addition to the weights.
+        can_sleep: Whether it is freed while the model is trained, if nothing is sampled meanwhile.
     """
 
     limit: int
     preallocated: bool
+    can_sleep: bool = False
 
 
 @dataclass(frozen=True, eq=False)

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from rllm_gym.samplers.protocol import Sampler
+from rllm_gym.samplers.vllm.settings import has_cuda
 from trainers.json_object import JsonObject
 from trainers.option_checks import idle
 from trainers.sampler_backends.backend import CacheMemory, SamplerBackend, SamplerOptions, SamplerSetup
@@ -26,7 +27,8 @@ class VllmOptions(SamplerOptions):
     adapters, which vLLM does not load, are always merged."""
     engine_args: JsonObject = field(default_factory=dict)
     """Arguments of ``vllm.EngineArgs``, for example ``gpu_memory_utilization``, the fraction of a GPU's memory for
-    weights and cache (0.5 if not given), or ``kv_cache_memory_bytes``, which is 1 GiB on a CPU."""
+    weights and cache (0.5 if not given), ``enable_sleep_mode=false``, to keep it during updates, too (with
+    ``asynchrony.steps_ahead=0`` it is freed for them), or ``kv_cache_memory_bytes``, which is 1 GiB on a CPU."""
 
     @property
     def merges(self) -> bool:
@@ -43,6 +45,10 @@ class VllmOptions(SamplerOptions):
 
 def _gpu_share(options: VllmOptions) -> Any:
     return options.engine_args.get("gpu_memory_utilization", 0.5)
+
+
+def _can_sleep(options: VllmOptions) -> bool:
+    return bool(options.engine_args.get("enable_sleep_mode", True))
 
 
 def make_in_process(options: VllmOptions, setup: SamplerSetup) -> Sampler:
@@ -70,6 +76,7 @@ def _arguments(options: VllmOptions, setup: SamplerSetup) -> dict[str, Any]:
         "dtype": setup.dtype,
         "seed": setup.seed,
         "memory": _gpu_share(options),
+        "sleep_mode": setup.pauses and _can_sleep(options) and has_cuda(),
         "timeout": _TIMEOUT,
         "engine_args": dict(options.engine_args),
     }
@@ -78,7 +85,7 @@ def _arguments(options: VllmOptions, setup: SamplerSetup) -> dict[str, Any]:
 def cache_memory(options: VllmOptions, gpu: bool, available: int) -> CacheMemory:
     """Return what vLLM allocates at the start."""
     limit = _gpu_share(options) * available if gpu else options.engine_args.get("kv_cache_memory_bytes", 2**30)
-    return CacheMemory(int(limit), preallocated=True)
+    return CacheMemory(int(limit), preallocated=True, can_sleep=gpu and _can_sleep(options))
 
 
 VLLM = SamplerBackend(

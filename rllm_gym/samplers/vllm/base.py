@@ -104,6 +104,11 @@ class BaseVLLMSampler(ABC):
         """Do nothing: vLLM's prefix cache removes the least recently used entries itself."""
         return
 
+    @property
+    def can_sleep(self) -> bool:
+        """Whether it was made with ``sleep_mode=True``, so that :meth:`sleep` and :meth:`wake` work."""
+        return self._settings.sleep_mode
+
     async def sleep(self, level: int = 1) -> None:
         """Free GPU memory until :meth:`wake`: the cache, and the weights.
 
