@@ -165,8 +165,6 @@ def merge(argv: Sequence[str] | None = None) -> int:
 
 def _read(config_type: type[Config], argv: Sequence[str] | None, program: str, description: str) -> Config:
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s: %(message)s")
-    # On some CPUs bitsandbytes warns about a missing optional kernel.
-    logging.getLogger("bitsandbytes.backends.cpu.ops").setLevel(logging.ERROR)
     try:
         return read_command_line(
             config_type, sys.argv[1:] if argv is None else argv, program=program, description=description

@@ -6,12 +6,16 @@ Samplers cannot merge adapters into 4-bit weights: they get the same weights, ro
 
 from __future__ import annotations
 
+import logging
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from trainers.model.loading import ModelUnusable, load_causal_lm
+
+# PEFT imports bitsandbytes, which on some CPUs warns of a missing optional kernel, also if nothing is quantized.
+logging.getLogger("bitsandbytes.backends.cpu.ops").setLevel(logging.ERROR)
 
 
 def load_quantized_lm(path: str, *, dtype: torch.dtype, device: torch.device) -> Any:
