@@ -24,6 +24,7 @@ from torch.distributed.distributed_c10d import PrefixStore
 from torch.distributed.rendezvous import rendezvous
 
 _log = logging.getLogger(__name__)
+_MESSAGE_BYTES = 1 << 28
 
 T = TypeVar("T")
 FloatArray = NDArray[np.float64]
@@ -88,7 +89,7 @@ class ProcessGroup:
         return [sum(parts[1:], parts[0]) for parts in zip(*self.all_gather(mine), strict=True)]
 
     def all_reduce_gradients(self, parameters: Iterable[torch.nn.Parameter]) -> None:
-        """Replace the gradients by their sum over all ranks, in one message per data type.
+        """Replace the gradients by their sum over all ranks, in messages of at most 256 MiB, or of one tensor.
 
         Raises:
             ProcessLost: A rank is gone.
@@ -98,16 +99,17 @@ class ProcessGroup:
         by_type: dict[tuple[torch.dtype, torch.device], list[torch.nn.Parameter]] = {}
         for parameter in parameters:
             by_type.setdefault((parameter.dtype, parameter.device), []).append(parameter)
-        for group in by_type.values():
+        for group in itertools.chain.from_iterable(map(_messages, by_type.values())):
             # A rank without microbatches has no gradients.
-            flat = torch.cat(
-                [torch.zeros_like(p).flatten() if p.grad is None else p.grad.detach().flatten() for p in group]
-            )
+            for parameter in group:
+                if parameter.grad is None:
+                    parameter.grad = torch.zeros_like(parameter)
+            flat = torch.cat([parameter.grad.flatten() for parameter in group])  # type: ignore[union-attr]
             with self._collective():
                 distributed.all_reduce(flat)
             parts = torch.split(flat, [parameter.numel() for parameter in group])
             for parameter, summed in zip(group, parts, strict=True):
-                parameter.grad = summed.view_as(parameter)
+                parameter.grad.copy_(summed.view_as(parameter))  # type: ignore[union-attr]
 
     def broadcast(self, tensors: Iterable[Tensor]) -> None:
         """Copy the tensors of rank 0 to all ranks."""
@@ -128,6 +130,20 @@ class ProcessGroup:
             )
             _log.error(message)  # now: torchrun soon ends this process, perhaps before the exception is reported
             raise ProcessLost(message) from error
+
+
+def _messages(parameters: Sequence[torch.nn.Parameter]) -> Iterator[list[torch.nn.Parameter]]:
+    """Divide parameters into messages. A copy of all gradients of a large model would not fit beside them."""
+    message: list[torch.nn.Parameter] = []
+    size = 0
+    for parameter in parameters:
+        if message and size + parameter.nbytes > _MESSAGE_BYTES:
+            yield message
+            message, size = [], 0
+        message.append(parameter)
+        size += parameter.nbytes
+    if message:
+        yield message
 
 
 @contextlib.contextmanager

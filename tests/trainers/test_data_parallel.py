@@ -17,6 +17,7 @@ from typing import Any
 
 import psutil
 import pytest
+import torch
 from echo_config import echo_config
 from hypothesis import given
 from hypothesis import strategies as st
@@ -235,6 +236,69 @@ def test_a_process_that_dies_ends_the_others_with_a_message(tmp_path: Path) -> N
     assert launcher.returncode != 0
     assert not ranks[0].is_running()
     assert "rank 0 of 2 lost another rank" in error, error[-3000:]
+
+
+# The sampler of rank 1 dies in the second step.
+FAILING_SAMPLER = """
+import os, sys
+from pathlib import Path
+import trainers.run.setup
+from rllm_gym.commands.main import main
+from test_interruption import failing_sampler
+
+make, made = failing_sampler([5, 1 << 30]), []
+
+def counted(policy, config):
+    made.append(make(policy, config))
+    Path("samplers").write_text(str(len(made)))
+    return made[-1]
+
+if os.environ["RANK"] == "1":
+    trainers.run.setup.make_sampler = counted
+sys.exit(main(sys.argv[1:]))
+"""
+
+
+@pytest.mark.long
+def test_a_rank_that_replaces_its_sampler_takes_part_in_the_same_messages(tmp_path: Path) -> None:
+    """With three signals of all ranks: old log-probs, those of the reference, and values."""
+    config = echo_config(
+        tmp_path,
+        steps=4,
+        deterministic=True,
+        algorithm={"name": "ppo", "groups_per_step": 5, "minibatches": 2, "kl": 0.05, "old_logprobs": "trainer"},
+    )
+    train(config)
+    (tmp_path / "failing.py").write_text(FAILING_SAMPLER)
+    run_on_two(replace(config, output=str(tmp_path / "two")), tmp_path, program=("failing.py",))
+    assert_same_curve(tmp_path / "run", tmp_path / "two")
+    assert (tmp_path / "samplers").read_text() == "2"
+
+
+@pytest.mark.parametrize("size", [1, 40, 1 << 28])
+def test_gradients_are_summed_in_messages_of_limited_size(monkeypatch: pytest.MonkeyPatch, size: int) -> None:
+    sent = []
+
+    def other_rank_has_the_same(flat: torch.Tensor) -> None:
+        sent.append(flat.nbytes)
+        flat *= 2
+
+    monkeypatch.setattr("torch.distributed.all_reduce", other_rank_has_the_same)
+    monkeypatch.setattr("trainers.process_group._MESSAGE_BYTES", size)
+    shapes = [(3,), (2, 3), (), (20,), (1,)]
+    parameters = [torch.nn.Parameter(torch.zeros(shape)) for shape in shapes]
+    before = [torch.randn(shape) for shape in shapes]
+    for parameter, gradient in zip(parameters[:-1], before, strict=False):
+        parameter.grad = gradient.clone()
+    ProcessGroup(0, 2).all_reduce_gradients(parameters)
+    before[-1] = torch.zeros(1)
+    assert all(
+        torch.equal(parameter.grad, 2 * gradient)
+        for parameter, gradient in zip(parameters, before, strict=True)
+        if parameter.grad is not None
+    )
+    assert all(parameter.grad is not None for parameter in parameters)
+    assert sent == {1: [12, 24, 4, 80, 4], 40: [40, 80, 4], 1 << 28: [124]}[size]
 
 
 @given(costs=st.lists(st.integers(1, 1000), max_size=40), size=st.integers(1, 5))
