@@ -8,6 +8,7 @@ import json
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -225,6 +226,39 @@ def test_an_endpoint_without_log_probs_of_prompts_is_an_error(models: tuple[Path
                 policy.endpoint.logprobs([sequence])
 
 
+@pytest.mark.parametrize("where", ["kl", "kl_reward"])
+def test_rewards_are_mixed_with_a_teacher(models: tuple[Path, Path], where: str) -> None:
+    """The KL terms of every algorithm refer to the teacher instead of the model before training."""
+    model, teacher = models
+    samples = branching_samples()
+    run = make_algorithm(algorithm_options("rloo", teacher=str(teacher), drop_zero_variance=False, **{where: 0.3}))
+    policy = Policy(ModelConfig(str(model), "full"))
+    policy.add_teacher(str(teacher))
+    learner = Learner(policy, OptimizerConfig(lr=1e-9), 1)
+    targets = run.targets(samples, learner.signals(samples, run.required_signals))
+    with torch.no_grad():
+        own, wanted = (
+            [
+                np.concatenate([chosen_of(each, naive_logps(plain, each)).numpy() for each in sample.sequences])
+                for sample in samples
+            ]
+            for plain in (AutoModelForCausalLM.from_pretrained(path) for path in models)
+        )
+    if where == "kl":
+        stats = learner.update(0, samples, targets, run, 0.0)
+        k3_N = np.concatenate([np.exp(q_N - p_N) - (q_N - p_N) - 1 for p_N, q_N in zip(own, wanted, strict=True)])
+        assert stats.kl == pytest.approx(k3_N.mean(), rel=1e-4)
+        return
+    sampled = [np.concatenate([sampler_logps(each) for each in sample.sequences]) for sample in samples]
+    changed = [
+        replace(sample, reward=sample.reward - 0.3 * float((p_N - q_N).sum()), turn_rewards=())
+        for sample, p_N, q_N in zip(samples, sampled, wanted, strict=True)
+    ]
+    expected = make_algorithm(algorithm_options("rloo", drop_zero_variance=False)).targets(changed, {})["adv"]
+    for adv_N, expected_N in zip(targets["adv"], expected, strict=True):
+        assert adv_N == pytest.approx(expected_N, abs=1e-4)
+
+
 REFUSED = [
     ({}, "algorithm.teacher is missing"),
     ({"teacher": "http://localhost/v1"}, r"has no name of a model; write http://localhost/v1#NAME"),
@@ -235,6 +269,12 @@ REFUSED = [
         "algorithm.kl_reward=0.5 has no effect with algorithm.name=gkd",
     ),
     ({"teacher": "x", "name": "gkd", "loss": "clip"}, "algorithm.loss='clip' has no effect with algorithm.name=gkd"),
+    ({"teacher": "x", "name": "grpo"}, "algorithm.teacher='x' has no effect without kl or kl_reward"),
+    ({"teacher": "http://h/v1#x", "name": "grpo", "kl": 0.1}, "which is not asked in updates; use kl_reward"),
+    (
+        {"teacher": "x", "name": "grpo", "kl": 0.1, "reference_sync": (1.0, 0.5)},
+        "algorithm.reference_sync=.* has no effect with a teacher",
+    ),
     ({"teacher": "http://localhost/v1#x", "name": "gkd"}, "needs the whole distribution of a local model"),
 ]
 

@@ -42,7 +42,6 @@ OTHER: dict[str, Any] = {
     "gae_lambda": 0.3,
     "clip_low": 0.75,
     "clip_high": 9.0,
-    "dual_clip": 1.5,
     "dppo_threshold": 1e-3,
     "importance_cap": 1.5,
     "importance_mode": "sequence-mask",

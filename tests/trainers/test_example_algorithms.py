@@ -120,6 +120,11 @@ def clip(batch: Batch, at: Values) -> Values:
     return each(loss, batch.new, batch.old, batch.adv)
 
 
+def dual_clip(batch: Batch, at: Values) -> Values:
+    """Equation 5: max(min(ratio A, clip(ratio) A), c A) for A < 0."""
+    return each(lambda loss, adv: min(loss, -3.0 * adv) if adv < 0 else loss, clip(batch, at), batch.adv)
+
+
 def sapo(batch: Batch, at: Values) -> Values:
     def loss(new: float, old: float, adv: float) -> float:
         tau = 1.0 if adv > 0 else 1.05
@@ -193,6 +198,7 @@ EXAMPLES = [
     Example("gdpo", gdpo, all_of),
     Example("top_entropy"),
     Example("icepop", loss=icepop),
+    Example("dual_clip", loss=dual_clip),
     Example("sapo", loss=sapo, by_sequence=True),
     Example("gmpo", loss=gmpo, by_sequence=True),
     Example("luspo", loss=luspo, by_sequence=True),

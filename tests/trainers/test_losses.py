@@ -52,14 +52,12 @@ def by_token(value: Callable[[float, float, float], tuple[float, float]]) -> Ora
     return oracle
 
 
-def clip(low: float, high: float, dual: float | None = None) -> Callable[[float, float, float], tuple[float, float]]:
+def clip(low: float, high: float) -> Callable[[float, float, float], tuple[float, float]]:
     def value(ratio: float, logp: float, a: float) -> tuple[float, float]:
         objective, slope = ratio * a, ratio * a
         clipped = min(max(ratio, 1 - low), 1 + high) * a
         if clipped < objective:
             objective, slope = clipped, 0.0
-        if dual is not None and a < 0 and dual * a > objective:
-            objective, slope = dual * a, 0.0
         return -objective, -slope
 
     return value
@@ -101,7 +99,6 @@ def dppo(threshold: float) -> Callable[[float, float, float], tuple[float, float
 LOSSES: list[tuple[dict[str, Any], Oracle]] = [
     ({}, by_token(clip(0.2, 0.28))),
     ({"clip_low": 0.1, "clip_high": 0.5}, by_token(clip(0.1, 0.5))),
-    ({"dual_clip": 1.5}, by_token(clip(0.2, 0.28, 1.5))),
     ({"loss": "gspo"}, gspo(3e-4, 4e-4)),
     ({"loss": "gspo", "clip_low": 0.2, "clip_high": 0.3}, gspo(0.2, 0.3)),
     ({"loss": "cispo"}, by_token(cispo(1.0, 4.0))),

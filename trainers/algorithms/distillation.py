@@ -1,5 +1,6 @@
 """On-policy distillation from a teacher: Thinking Machines 2025 (the sampled token's KL divergence), and GKD (Agarwal
-et al. 2023) with the reverse KL divergence over the whole vocabulary. Rewards are measured and not trained on.
+et al. 2023) with the reverse KL divergence over the whole vocabulary. Rewards are measured and not trained on; every
+other algorithm learns from both with ``teacher`` and ``kl`` or ``kl_reward``.
 """
 
 from __future__ import annotations
@@ -20,30 +21,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class TeacherOptions(AlgorithmOptions):
-    """Options of algorithms that train the policy towards a teacher."""
-
-    teacher: str = ""
-    """The teacher: a Hugging Face folder or hub id with the vocabulary of the model, which is loaded frozen; or with
-    ``algorithm.name=distillation`` an OpenAI-compatible endpoint that returns ``prompt_logprobs`` as vLLM does, and the
-    model's name there: ``http://localhost:8000/v1#NAME``."""
-
-    @property
-    def is_endpoint(self) -> bool:
-        """Whether the teacher is behind an endpoint."""
-        return self.teacher.startswith(("http://", "https://"))
-
-    def check(self, problems: list[str]) -> None:
-        super().check(problems)
-        idle(self, "algorithm.", ("kl", "format_penalty"), f"with algorithm.name={self.name}", problems)
-        if not self.teacher:
-            problems.append("algorithm.teacher is missing: a Hugging Face folder, a hub id, or http://HOST/v1#NAME")
-        if self.is_endpoint and not self.teacher.rpartition("#")[0]:
-            problems.append(f"algorithm.teacher={self.teacher!r} has no name of a model; write {self.teacher}#NAME")
-
-
-@dataclass(frozen=True)
-class DistillationOptions(TeacherOptions):
+class DistillationOptions(AlgorithmOptions):
     """Options of distillation by the sampled tokens."""
 
     kl_reward: float = 1.0
@@ -52,22 +30,34 @@ class DistillationOptions(TeacherOptions):
     def check(self, problems: list[str]) -> None:
         super().check(problems)
         positive(self, "algorithm.", ("kl_reward",), problems)
+        _check_teacher(self, problems)
 
 
 @dataclass(frozen=True)
-class GkdOptions(TeacherOptions):
+class GkdOptions(AlgorithmOptions):
     """Options of distillation over the whole vocabulary."""
+
+    @property
+    def needs_reference(self) -> bool:
+        return True
 
     def check(self, problems: list[str]) -> None:
         super().check(problems)
+        _check_teacher(self, problems)
         idle(self, "algorithm.", ("kl_reward",), "with algorithm.name=gkd", problems)
         if self.loss != GKD.loss.name:
             problems.append(f"algorithm.loss={self.loss!r} has no effect with algorithm.name=gkd; remove it")
-        if self.is_endpoint:
+        if self.teacher_is_endpoint:
             problems.append(
                 f"algorithm.teacher={self.teacher!r} with algorithm.name=gkd, which needs the whole distribution of a "
                 "local model; use algorithm.name=distillation"
             )
+
+
+def _check_teacher(options: AlgorithmOptions, problems: list[str]) -> None:
+    idle(options, "algorithm.", ("kl", "format_penalty"), f"with algorithm.name={options.name}", problems)
+    if not options.teacher:
+        problems.append("algorithm.teacher is missing: a Hugging Face folder, a hub id, or http://HOST/v1#NAME")
 
 
 def advantages(batch: AdvantageBatch, options: DistillationOptions) -> PerToken:

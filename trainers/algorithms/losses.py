@@ -115,19 +115,16 @@ class CorrectionOptions(LossOptions):
 class ClipOptions(CorrectionOptions):
     """Options of PPO's clipped objective."""
 
-    ratio_bounds = ("clip_low", "clip_high", "dual_clip")
+    ratio_bounds = ("clip_low", "clip_high")
 
     clip_low: float = 0.2
     """A ratio below 1 - clip_low gets no gradient where the advantage is negative."""
     clip_high: float = 0.28
     """A ratio above 1 + clip_high gets no gradient where the advantage is positive."""
-    dual_clip: float | None = None
-    """With a negative advantage, ratios above this value get no gradient either; 3 is common."""
 
     def check(self, problems: list[str]) -> None:
         super().check(problems)
         _check_bounds(self, problems)
-        ratio_above_1(self, ("dual_clip",), problems)
 
 
 @dataclass(frozen=True)
@@ -201,7 +198,7 @@ def _check_bounds(options: ClipOptions | GspoOptions, problems: list[str]) -> No
 def _clip(logp_N: Tensor, batch: MicroBatch, options: ClipOptions) -> tuple[Tensor, Tensor]:
     """PPO's clipped ratio."""
     old_N, adv_N = batch.old_logp_N, batch.targets["adv"]
-    return clipped_surrogate(logp_N, old_N, adv_N, low=options.clip_low, high=options.clip_high, dual=options.dual_clip)
+    return clipped_surrogate(logp_N, old_N, adv_N, low=options.clip_low, high=options.clip_high)
 
 
 def _gspo(logp_N: Tensor, batch: MicroBatch, options: GspoOptions) -> tuple[Tensor, Tensor]:
@@ -279,23 +276,17 @@ REINFORCE = Loss("reinforce", ReinforceOptions, _reinforce)
 
 
 def clipped_surrogate(
-    logp_N: Tensor,
-    old_logp_N: Tensor,
-    adv_N: Tensor,
-    *,
-    low: float,
-    high: float,
-    dual: float | None = None,
+    logp_N: Tensor, old_logp_N: Tensor, adv_N: Tensor, *, low: float, high: float
 ) -> tuple[Tensor, Tensor]:
     """Compute PPO's clipped objective, negated, with the ratio to the old policy.
 
     ``-min(ratio * A, clip(ratio, 1 - low, 1 + high) * A)`` (Schulman et al. 2017, equation 7; separate bounds: DAPO,
-    Yu et al. 2025); with ``dual``, for a negative A, at most ``-dual * A`` (Ye et al. 2020, equation 5).
+    Yu et al. 2025).
 
     Returns:
         Loss per token, and the bound that removed its gradient: 1.0, -1.0 or 0.0.
     """
-    return _clipped((logp_N - old_logp_N).exp(), adv_N, low, high, dual)
+    return _clipped((logp_N - old_logp_N).exp(), adv_N, low, high)
 
 
 def sequence_surrogate(
@@ -312,7 +303,7 @@ def sequence_surrogate(
         Loss per token, and the bound that removed its gradient: 1.0, -1.0 or 0.0.
     """
     ratio_N = sequence_ratio(logp_N, old_logp_N, sequence_N) * (logp_N - logp_N.detach()).exp()
-    return _clipped(ratio_N, adv_N, low, high, None)
+    return _clipped(ratio_N, adv_N, low, high)
 
 
 def clipped_weight(
@@ -403,10 +394,7 @@ def kl_to_reference(logp_N: Tensor, ref_logp_N: Tensor) -> Tensor:
     return (-log_ratio_N).exp() - 1 + log_ratio_N
 
 
-def _clipped(ratio_N: Tensor, adv_N: Tensor, low: float, high: float, dual: float | None) -> tuple[Tensor, Tensor]:
+def _clipped(ratio_N: Tensor, adv_N: Tensor, low: float, high: float) -> tuple[Tensor, Tensor]:
     loss_N = -(ratio_N * adv_N).minimum(ratio_N.clamp(1 - low, 1 + high) * adv_N)
     too_high_N, too_low_N = (ratio_N > 1 + high) & (adv_N > 0), (ratio_N < 1 - low) & (adv_N < 0)
-    if dual is not None:
-        loss_N = loss_N.minimum(-dual * adv_N).where(adv_N < 0, loss_N)
-        too_high_N = too_high_N | ((adv_N < 0) & (ratio_N > dual))
     return loss_N, too_high_N.to(ratio_N.dtype) - too_low_N.to(ratio_N.dtype)

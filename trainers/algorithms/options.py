@@ -72,11 +72,15 @@ class AlgorithmOptions(Options):
     minibatches: int = 1
     """Optimizer steps per pass, at most one per group that is trained on."""
     kl: float = 0.0
-    """Weight of the KL divergence from the reference model in the loss (estimator k3); 0 for none. The reference is the
-    model with adapters disabled or, in full fine-tuning, a frozen copy."""
+    """Weight of the KL divergence from the reference model in the loss (estimator k3); 0 for none. The reference is
+    ``teacher`` or, without one, the model with adapters disabled (in full fine-tuning a frozen copy)."""
     kl_reward: float = 0.0
     """Weight of the KL divergence from the reference model (estimator k1: the log-ratio) in the reward of every
     token; 0 for none."""
+    teacher: str = ""
+    """A model to learn from, which takes the place of the reference: a Hugging Face folder or hub id with the
+    vocabulary of the model, which is loaded frozen; or, without ``kl``, an OpenAI-compatible endpoint that returns
+    ``prompt_logprobs`` as vLLM does, and the model's name there: ``http://localhost:8000/v1#NAME``."""
     overlong: Literal["keep", "mask"] = "keep"
     """``mask`` excludes episodes that were truncated by a token or time limit: their reward does not evaluate the
     sampled text."""
@@ -89,10 +93,24 @@ class AlgorithmOptions(Options):
         """Whether the log-probs under the reference model are needed."""
         return self.kl > 0 or self.kl_reward > 0
 
+    @property
+    def teacher_is_endpoint(self) -> bool:
+        """Whether the teacher is behind an endpoint."""
+        return self.teacher.startswith(("http://", "https://"))
+
     def check(self, problems: list[str]) -> None:
         super().check(problems)
         positive(self, "algorithm.", ("group_size", "groups_per_step", "epochs", "minibatches"), problems)
         at_least_0(self, ("kl", "kl_reward", "format_penalty"), problems)
+        if self.teacher and not self.needs_reference:
+            idle(self, "algorithm.", ("teacher",), "without kl or kl_reward", problems)
+        if self.teacher_is_endpoint and not self.teacher.rpartition("#")[0]:
+            problems.append(f"algorithm.teacher={self.teacher!r} has no name of a model; write {self.teacher}#NAME")
+        if self.teacher_is_endpoint and self.kl:
+            problems.append(
+                f"algorithm.kl={self.kl} with algorithm.teacher={self.teacher!r}, which is not asked in updates; use "
+                "kl_reward, or a local teacher"
+            )
         if self.old_logprobs == "trainer" and self.epochs * self.minibatches == 1:
             bounds = self.ratio_bounds if isinstance(self, LossOptions) else ()
             when = "with old_logprobs=trainer and one optimizer step per batch: the ratio is 1"
@@ -129,6 +147,8 @@ class GroupOptions(AlgorithmOptions):
         at_least_0(self, ("dynamic_sampling", "length_penalty"), problems)
         if not self.needs_reference:
             idle(self, "algorithm.", ("reference_sync",), "without kl or kl_reward", problems)
+        if self.teacher:
+            idle(self, "algorithm.", ("reference_sync",), "with a teacher", problems)
         every, *fraction = self.reference_sync or (1.0, 1.0)
         if not (every >= 1 and every % 1 == 0 and len(fraction) == 1 and 0 < fraction[0] <= 1):
             problems.append(

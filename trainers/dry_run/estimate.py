@@ -21,7 +21,6 @@ import yaml
 from rllm_gym.chat import ChatRenderer
 from rllm_gym.core import TokenSequence
 from trainers.algorithms import make_algorithm
-from trainers.algorithms.distillation import TeacherOptions
 from trainers.batching import CostModel, MicroBatch, Row, make_micro_batches
 from trainers.batching.token_count import TokenCount
 from trainers.config import ConfigError, RoleAssignment, SamplingConfig, TrainConfig, validate
@@ -150,7 +149,6 @@ def dry_run(config: TrainConfig, *, env: TrainEnv | None = None) -> DryRun:
     episodes = collect_empty_rollouts(env, ChatRenderer(tokenizer), assignment, _TASKS)
     available = _available(device)
     options = config.algorithm
-    teacher = options.teacher if isinstance(options, TeacherOptions) and not options.is_endpoint else ""
     for candidate in _candidates(config):
         plan = _plan(candidate, assignment, env, episodes, device)
         tokens = config.env.parallel * plan.agents * plan.longest
@@ -158,8 +156,8 @@ def dry_run(config: TrainConfig, *, env: TrainEnv | None = None) -> DryRun:
             candidate.model,
             candidate.optimizer,
             plan.largest,
-            reference=options.needs_reference and not isinstance(options, TeacherOptions),
-            teacher=teacher,
+            reference=options.needs_reference and not options.teacher,
+            teacher="" if options.teacher_is_endpoint else options.teacher,
             sampler=_sampler(config, device, available, tokens, _num_weight_sets(config, assignment, env)),
             adapters=assignment.adapters(env.roles) or ("",),
             opponents=config.opponents.pool if config.opponents.role else 0,

@@ -11,7 +11,6 @@ from dataclasses import dataclass, replace
 from rllm_gym.runtime import BackgroundLoop
 from rllm_gym.samplers.protocol import Sampler
 from trainers.algorithms import make_algorithm
-from trainers.algorithms.distillation import TeacherOptions
 from trainers.callbacks import Callback
 from trainers.config import ConfigError, RoleAssignment, TrainConfig, validate
 from trainers.config.roles import check_role_assignment
@@ -109,11 +108,11 @@ def open_run(
         policy = Policy(
             config.model,
             temperature=config.sampling.temperature,
-            reference=config.algorithm.needs_reference and not isinstance(config.algorithm, TeacherOptions),
+            reference=config.algorithm.needs_reference and not config.algorithm.teacher,
             seed=config.seed,
             adapters=assignment.adapters(train_env.roles) if train_env.roles else ("",),
         )
-        if isinstance(config.algorithm, TeacherOptions):
+        if config.algorithm.teacher:
             policy.add_teacher(config.algorithm.teacher)
             if policy.endpoint is not None:
                 opened.callback(close_sampler, policy.endpoint.client)
