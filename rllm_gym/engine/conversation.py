@@ -45,6 +45,11 @@ class Conversation:
         """Whether a reply to the prompt could have a token."""
         return self._context_length is None or len(self.ids) < self._context_length
 
+    def fork(self, other: Conversation) -> None:
+        """Start with the tokens of another conversation: replies that the next messages keep are not encoded again."""
+        if other._prefix is not None:
+            self._prefix = replace(other._prefix, context_start=0)
+
     def extend(self, messages: Sequence[Mapping[str, Any]], tools: str | None) -> None:
         """Append the new part of ``messages``. If they rewrite earlier messages, start a new branch."""
         if self._renderer is not None:

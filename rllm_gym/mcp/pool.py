@@ -19,9 +19,9 @@ from typing import TYPE_CHECKING
 
 from rllm_gym.core.background_loop import BackgroundLoop
 from rllm_gym.mcp.errors import ServerFault
-from rllm_gym.mcp.server_launcher import LaunchSpec, ServerLauncher
 from rllm_gym.mcp.servers import HttpServer, InProcessServer, Server, StdioServer
 from rllm_gym.mcp.session import SessionConnection, ToolSession, within
+from rllm_gym.runtime.program_launcher import LaunchSpec, ProgramLauncher
 from rllm_gym.runtime.scratch import scratch_root
 
 if TYPE_CHECKING:  # it imports the SDK
@@ -54,7 +54,7 @@ class ServerPool:
     def __init__(self) -> None:
         self._loop = BackgroundLoop("mcp-servers")
         self._root = tempfile.mkdtemp(prefix="mcp-", dir=scratch_root())
-        self._launcher = ServerLauncher(self._root)
+        self._launcher = ProgramLauncher(self._root)
         self._slots = asyncio.Semaphore(max(4, 2 * (os.cpu_count() or 1)))
         self._sessions: set[ToolSession] = set()
         self._shared: dict[Server, asyncio.Task[ServerConnection]] = {}

@@ -26,7 +26,7 @@ from rllm_gym.mcp.protocol import (
     printable,
     shown,
 )
-from rllm_gym.mcp.server_launcher import LaunchSpec, ServerLauncher, private_fds
+from rllm_gym.runtime.program_launcher import LaunchSpec, ProgramLauncher, private_fds
 
 _CHUNK = 1 << 18
 _STDERR_BYTES = 8_000
@@ -49,7 +49,7 @@ class StdioConnection(ServerConnection):
 
     _end_s = _GONE_S + 5.0
 
-    def __init__(self, label: str, spec: LaunchSpec, launcher: ServerLauncher) -> None:
+    def __init__(self, label: str, spec: LaunchSpec, launcher: ProgramLauncher) -> None:
         super().__init__(label)
         self._spec = spec
         self._launcher = launcher

@@ -1,9 +1,9 @@
-"""A supervisor program beside the trainer: starts servers, and ends each with all its descendants.
+"""A supervisor program beside the trainer: starts programs (MCP servers, agents), and ends each with all descendants.
 
-One launcher process per pool forks one supervisor per server: a fork of this small process costs a hundredth of a start
-of Python. The supervisor waits for the end of its server, for a command to end it, and for the end of the trainer, even
-by SIGKILL; then it kills everything that the server has started. Standard library only; nothing of the package is
-imported here.
+One launcher process per owner forks one supervisor per program: a fork of this small process costs a hundredth of a
+start of Python. The supervisor waits for the end of its program, for a command to end it, and for the end of the
+trainer, even by SIGKILL; then it kills everything that the program has started. Standard library only; nothing of the
+package is imported here.
 """
 
 from __future__ import annotations

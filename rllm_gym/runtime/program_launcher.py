@@ -1,4 +1,4 @@
-"""The trainer's side of the supervisors: start a server with a request of argv, environment and three pipe ends."""
+"""The trainer's side of the supervisors: start a program with a request of argv, environment and three pipe ends."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from rllm_gym.mcp import supervisor
-from rllm_gym.mcp.errors import ServerFault
+from rllm_gym.core import EnvironmentFault
+from rllm_gym.runtime import supervisor
 
 _LENGTH = struct.Struct(">I")
 _SEND_S = 30.0
 
 private_fds: set[int] = set()
-"""Pipes and sockets to servers: a fork of the trainer closes its copies, so that it does not keep them open."""
+"""Pipes and sockets to programs: a fork of the trainer closes its copies, so that it does not keep them open."""
 
 
 def _close_private_fds() -> None:
@@ -42,7 +42,7 @@ class LaunchSpec:
     cwd: str
 
 
-class ServerLauncher:
+class ProgramLauncher:
     """Starts programs under supervisors. Its process starts on first use, and again if it was killed. Must be closed.
 
     Args:
@@ -64,7 +64,7 @@ class ServerLauncher:
             program ends, and end of file when all its processes are gone. Writing one byte ends the program.
 
         Raises:
-            ServerFault: No process can be started on this machine.
+            EnvironmentFault: No process can be started on this machine.
         """
         ours, theirs = socket.socketpair()
         body = json.dumps({"argv": spec.argv, "env": dict(spec.env), "cwd": spec.cwd}).encode()
@@ -76,7 +76,7 @@ class ServerLauncher:
             ours.sendall(body)
         except OSError as error:
             ours.close()
-            raise ServerFault(f"cannot start a process for an MCP server: {error}", kind="server_start") from error
+            raise EnvironmentFault(f"cannot start a process: {error}", kind="server_start") from error
         except BaseException:
             ours.close()
             raise
@@ -106,7 +106,7 @@ class ServerLauncher:
 
     def _start_supervisor(self) -> int:
         if not sys.executable:
-            raise ServerFault("sys.executable is empty, so no MCP server can be started", kind="server_start")
+            raise EnvironmentFault("sys.executable is empty, so no program can be started", kind="server_start")
         ours, theirs = socket.socketpair()
         with theirs:
             arguments = [str(theirs.fileno()), str(os.getpid()), self._folder]

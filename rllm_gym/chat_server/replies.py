@@ -1,0 +1,99 @@
+"""Replies in OpenAI's format: messages with tool calls, bodies, and server-sent events."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from rllm_gym.core import InvalidAction
+from rllm_gym.parsing.tool_calls import parse_tool_calls
+
+
+@dataclass(frozen=True, slots=True)
+class ChatReply:
+    """One reply.
+
+    Attributes:
+        message: The assistant's message, as :func:`reply_message` returns it.
+        finish_reason: ``"stop"``, ``"length"`` or ``"tool_calls"``.
+        prompt_tokens, completion_tokens: Their numbers; 0 if they are unknown.
+    """
+
+    message: dict[str, Any]
+    finish_reason: str
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+
+
+def reply_message(text: str, *, tools: bool, name: str) -> dict[str, Any]:
+    """Return the assistant's message of a text that the model wrote.
+
+    Args:
+        text: The whole text, with calls and reasoning.
+        tools: Whether tools were offered. Calls are found only then, and a text with malformed calls stays a text.
+        name: Unique in the conversation, the beginning of the ids of calls.
+    """
+    if tools:
+        try:
+            parsed = parse_tool_calls(text)
+        except InvalidAction:
+            parsed = None
+        if parsed is not None and parsed.calls:
+            calls = [
+                {
+                    "id": f"call_{name}_{index}",
+                    "type": "function",
+                    "function": {"name": call.name, "arguments": json.dumps(call.arguments, ensure_ascii=False)},
+                }
+                for index, call in enumerate(parsed.calls)
+            ]
+            return {"role": "assistant", "content": parsed.text or None, "tool_calls": calls}
+    return {"role": "assistant", "content": text}
+
+
+def completion(name: str, model: str, replies: Sequence[ChatReply]) -> dict[str, Any]:
+    """Return the body of a response with these replies."""
+    choices = [
+        {
+            "index": index,
+            "message": {"refusal": None, **reply.message},
+            "finish_reason": reply.finish_reason,
+            "logprobs": None,
+        }
+        for index, reply in enumerate(replies)
+    ]
+    return {**_head(name, model, "chat.completion"), "choices": choices, "usage": _usage(replies)}
+
+
+def events(name: str, model: str, replies: Sequence[ChatReply], *, include_usage: bool) -> Iterator[bytes]:
+    """Yield a response with these replies as server-sent events. A reply is sent as a whole: it was sampled before."""
+    head = _head(name, model, "chat.completion.chunk")
+    usage = {"usage": None} if include_usage else {}
+    for index, reply in enumerate(replies):
+        calls = reply.message.get("tool_calls") or []
+        delta = {**reply.message}
+        if calls:
+            delta["tool_calls"] = [{"index": number, **call} for number, call in enumerate(calls)]
+        for part, finish_reason in ((delta, None), ({}, reply.finish_reason)):
+            choice = {"index": index, "delta": part, "finish_reason": finish_reason, "logprobs": None}
+            yield _event({**head, "choices": [choice], **usage})
+    if include_usage:
+        yield _event({**head, "choices": [], "usage": _usage(replies)})
+    yield b"data: [DONE]\n\n"
+
+
+def _head(name: str, model: str, kind: str) -> dict[str, Any]:
+    return {"id": f"chatcmpl-{name}", "object": kind, "created": int(time.time()), "model": model}
+
+
+def _usage(replies: Sequence[ChatReply]) -> dict[str, int]:
+    prompt = replies[0].prompt_tokens
+    sampled = sum(reply.completion_tokens for reply in replies)
+    return {"prompt_tokens": prompt, "completion_tokens": sampled, "total_tokens": prompt + sampled}
+
+
+def _event(content: dict[str, Any]) -> bytes:
+    return b"data: " + json.dumps(content).encode() + b"\n\n"

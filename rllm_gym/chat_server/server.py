@@ -1,0 +1,156 @@
+"""``ChatServer``: serves chat completions on a port of this machine, from a coroutine that makes the replies."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import logging
+import secrets
+from collections.abc import Awaitable, Callable
+from contextlib import AsyncExitStack
+from typing import TYPE_CHECKING, Any, Self
+
+from rllm_gym.chat_server.replies import ChatReply, completion, events
+from rllm_gym.chat_server.requests import ChatRequest, RequestError, chat_request
+from rllm_gym.samplers.protocol import SamplerError
+
+if TYPE_CHECKING:
+    from aiohttp import web
+
+_log = logging.getLogger(__name__)
+
+MAX_BODY_BYTES = 64 << 20
+_SHUTDOWN_S = 1.0
+
+Respond = Callable[[ChatRequest], Awaitable[ChatReply]]
+
+
+class ChatServer:
+    """An OpenAI-compatible endpoint. Use it with ``async with``: the port is open inside.
+
+    Requests are answered concurrently. One whose client is gone is cancelled.
+
+    Args:
+        respond: Returns the reply to a request, of which it is asked ``n`` times. May raise
+            :class:`~rllm_gym.chat_server.RequestError`; a :class:`~rllm_gym.samplers.SamplerError` becomes status 503.
+        model: The name of the model, if a request has none.
+        host, port: Where to listen; port 0 takes a free one.
+        key: What requests must send as the API key; by default a secret of this server. ``""`` accepts any.
+
+    Attributes:
+        url: The base URL, such as ``"http://127.0.0.1:40123/v1"``.
+        key: The API key.
+
+    Raises:
+        ModuleNotFoundError: aiohttp is not installed.
+        OSError: The port is taken.
+    """
+
+    def __init__(
+        self,
+        respond: Respond,
+        *,
+        model: str = "rllm-gym",
+        host: str = "127.0.0.1",
+        port: int = 0,
+        key: str | None = None,
+    ) -> None:
+        self._respond, self._model, self._address = respond, model, (host, port)
+        self.key = secrets.token_urlsafe(24) if key is None else key
+        self.url = ""
+        self._numbers = itertools.count()
+        self._opened = AsyncExitStack()
+
+    async def __aenter__(self) -> Self:
+        try:
+            from aiohttp import web
+        except ModuleNotFoundError as error:
+            raise ModuleNotFoundError(
+                "an OpenAI-compatible endpoint needs aiohttp: pip install 'rllm-gym[openai]'", name="aiohttp"
+            ) from error
+        app = web.Application(client_max_size=MAX_BODY_BYTES)
+        app.router.add_post("/v1/chat/completions", self._completions)
+        app.router.add_get("/v1/models", self._models)
+        runner = web.AppRunner(app, access_log=None, handler_cancellation=True, shutdown_timeout=_SHUTDOWN_S)
+        async with AsyncExitStack() as opened:
+            await runner.setup()
+            opened.push_async_callback(runner.cleanup)
+            await web.TCPSite(runner, *self._address).start()
+            self._opened = opened.pop_all()
+        host, port = runner.addresses[0][:2]
+        self.url = f"http://{f'[{host}]' if ':' in host else host}:{port}/v1"
+        return self
+
+    async def __aexit__(self, *exc: object) -> None:
+        await self._opened.aclose()
+
+    async def _models(self, request: web.Request) -> web.Response:
+        from aiohttp import web
+
+        try:
+            self._check_key(request)
+        except RequestError as error:
+            return web.json_response(error.body(), status=error.status)
+        model = {"id": self._model, "object": "model", "created": 0, "owned_by": "rllm-gym"}
+        return web.json_response({"object": "list", "data": [model]})
+
+    async def _completions(self, request: web.Request) -> web.StreamResponse:
+        from aiohttp import web
+
+        try:
+            self._check_key(request)
+            asked = chat_request(await self._body(request))
+            replies = await self._replies(asked)
+        except RequestError as error:
+            return web.json_response(error.body(), status=error.status)
+        name, model = f"{next(self._numbers)}", asked.model or self._model
+        if not asked.stream:
+            return web.json_response(completion(name, model, replies))
+        response = web.StreamResponse(headers={"Content-Type": "text/event-stream", "Cache-Control": "no-cache"})
+        await response.prepare(request)
+        for event in events(name, model, replies, include_usage=asked.include_usage):
+            await response.write(event)
+        await response.write_eof()
+        return response
+
+    async def _replies(self, asked: ChatRequest) -> list[ChatReply]:
+        try:
+            if asked.choices == 1:
+                return [await self._respond(asked)]
+            async with asyncio.TaskGroup() as group:
+                tasks = [group.create_task(_awaited(self._respond(asked))) for _ in range(asked.choices)]
+            return [task.result() for task in tasks]
+        except* RequestError as errors:
+            raise _first(errors) from None
+        except* SamplerError as errors:
+            raise RequestError(str(_first(errors)), status=503, code="sampler_failed") from None
+        except* Exception as errors:
+            error = _first(errors)
+            _log.warning("a chat request failed: %s: %s", type(error).__name__, error)
+            raise RequestError(f"{type(error).__name__}: {error}", status=503, code="request_failed") from None
+
+    async def _body(self, request: web.Request) -> bytes:
+        from aiohttp import web
+
+        try:
+            return await request.read()
+        except web.HTTPRequestEntityTooLarge:
+            raise RequestError(f"the body has more than {MAX_BODY_BYTES >> 20} MiB", status=413) from None
+
+    def _check_key(self, request: web.Request) -> None:
+        sent = request.headers.get("Authorization", "").removeprefix("Bearer ").strip()
+        if self.key and not secrets.compare_digest(sent.encode(), self.key.encode()):
+            raise RequestError(
+                "wrong API key; use that of this endpoint (OPENAI_API_KEY)", status=401, code="invalid_api_key"
+            )
+
+
+async def _awaited(reply: Awaitable[ChatReply]) -> ChatReply:
+    return await reply
+
+
+def _first(errors: BaseExceptionGroup[Any]) -> BaseException:
+    error: BaseException = errors
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return error

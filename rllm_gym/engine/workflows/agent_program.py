@@ -1,0 +1,224 @@
+"""``AgentProgram``: an agent that is a program of its own, and asks for replies at an OpenAI-compatible endpoint."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import importlib
+import inspect
+import json
+import logging
+import os
+import shlex
+import socket
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, ClassVar
+
+from rllm_gym.argument_checks import check_number
+from rllm_gym.chat_server import ChatServer
+from rllm_gym.core import EnvironmentFault, Episode, StopReason
+from rllm_gym.engine.call_recorder import CallRecorder
+from rllm_gym.engine.workflow import Workflow, WorkflowTask
+from rllm_gym.engine.workflow_context import WorkflowContext
+from rllm_gym.runtime.fault_log import log_repeated
+from rllm_gym.runtime.program_launcher import LaunchSpec, ProgramLauncher
+from rllm_gym.samplers.protocol import SamplerError
+
+_log = logging.getLogger(__name__)
+
+_OUTPUT_BYTES = 1 << 20
+_ERROR_BYTES = 4_000
+_END_S = 15.0
+
+
+class ProgramFailed(Exception):
+    """The program ended with an error, or did not end in time."""
+
+
+class AgentProgram(Workflow):
+    """Runs an agent program that was not written for this package, once per episode, and records its chat requests.
+
+    The program gets the environment's first observation on standard input, finds its model through the variables
+    ``OPENAI_BASE_URL`` and ``OPENAI_API_KEY``, and writes its answer to standard output. The environment grades the
+    answer as one action. All replies of the program form one trajectory, which gets the reward and is trained on token
+    by token; see :mod:`rllm_gym.engine.call_recorder`.
+
+    A program that fails or takes too long after its first reply has given an empty answer: what a model wrote may be
+    the reason, and must not undo an episode. Before its first reply it is an error of the agent.
+
+    Roles: ``agent``.
+
+    Args:
+        command: The program and its arguments. ``{observation}`` and ``{folder}`` in them are replaced, ``{folder}`` by
+            a private folder of the episode, which is removed at its end. The program runs with your rights, in the
+            current directory.
+        function: Instead of a command, a function ``solve(observation, base_url, api_key)`` that returns the answer, or
+            ``"my_module:solve"``. A coroutine function runs in the engine's event loop, another one in a worker.
+        timeout: Seconds that it may take.
+
+    Raises:
+        ValueError: Both or neither of command and function are given, or there is no such function.
+    """
+
+    roles: ClassVar[tuple[str, ...]] = ("agent",)
+
+    def __init__(
+        self,
+        command: Sequence[str] | str = (),
+        *,
+        function: Callable[..., Any] | str | None = None,
+        timeout: float = 300.0,
+    ) -> None:
+        self.command = tuple(shlex.split(command) if isinstance(command, str) else map(str, command))
+        if bool(self.command) == (function is not None):
+            raise ValueError("give either command= (a program and its arguments) or function= (module:function)")
+        self.function = _function(function) if isinstance(function, str) else function
+        self.timeout = check_number("timeout", timeout, least=0.0)
+        self._failures = 0
+
+    async def run(self, task: WorkflowTask, context: WorkflowContext) -> Episode:
+        env = await context.env()
+        observation, _ = await env.reset()
+        recorder = CallRecorder(context, self.roles[0])
+        failed = False
+        async with ChatServer(recorder.respond) as server:
+            try:
+                async with asyncio.timeout(self.timeout):
+                    answer = await self._answer(context, str(observation), server)
+            except TimeoutError:
+                failed = True
+                self._failed(ProgramFailed(f"it took longer than timeout={self.timeout:g} s"), recorder)
+            except (EnvironmentFault, SamplerError):
+                raise
+            except Exception as error:
+                failed = True
+                self._failed(error, recorder)
+        if not recorder.num_replies:
+            raise RuntimeError(f"{self._name} asked for no reply at its OPENAI_BASE_URL")
+        context.metrics["program_failed"] = float(failed)
+        _, reward, _, _, info = await env.step("" if failed else answer)
+        stop_reason = env.stop_reason if env.done else StopReason.MAX_TURNS
+        if failed and recorder.cut is not None:
+            stop_reason = recorder.cut
+        return recorder.episode(reward=reward, success=env.success, stop_reason=stop_reason, info=info)
+
+    @property
+    def _name(self) -> str:
+        return self.command[0] if self.command else getattr(self.function, "__name__", repr(self.function))
+
+    def _failed(self, error: Exception, recorder: CallRecorder) -> None:
+        """Log how the program failed.
+
+        Raises:
+            RuntimeError: It failed before its first reply.
+        """
+        words = str(error) if isinstance(error, ProgramFailed) else f"{type(error).__name__}: {error}"
+        if not recorder.num_replies and recorder.cut is None:
+            raise RuntimeError(f"{self._name} failed before its first reply: {words}") from error
+        self._failures += 1
+        log_repeated(_log, self._failures, f"{self._name} failed: {words}", "failures")
+
+    async def _answer(self, context: WorkflowContext, observation: str, server: ChatServer) -> str:
+        if self.function is None:
+            return await self._output(observation, server)
+        arguments = (observation, server.url, server.key)
+        if inspect.iscoroutinefunction(self.function):
+            return str(await self.function(*arguments))
+        return str(await context.call(self.function, *arguments, timeout=self.timeout))
+
+    async def _output(self, observation: str, server: ChatServer) -> str:
+        """Run the command and return its output.
+
+        Raises:
+            ProgramFailed: It could not be started, or did not end with status 0.
+        """
+        folder = await asyncio.to_thread(tempfile.mkdtemp, prefix="rllm-gym-program-")
+        launcher = ProgramLauncher(folder)
+        try:
+            await asyncio.to_thread(Path(folder, "observation").write_text, observation, "utf-8")
+            values = {"{observation}": observation, "{folder}": folder}
+            argv = tuple(_filled(word, values) for word in self.command)
+            own = {"OPENAI_BASE_URL": server.url, "OPENAI_API_BASE": server.url, "OPENAI_API_KEY": server.key}
+            spec = LaunchSpec(argv, {**os.environ, **own}, os.getcwd())
+            return await _run(launcher, spec, Path(folder, "observation"))
+        finally:
+            await asyncio.to_thread(launcher.close)
+
+
+async def _run(launcher: ProgramLauncher, spec: LaunchSpec, stdin: Path) -> str:
+    """Run a program to its end; it is killed with all its descendants if this is cancelled.
+
+    Raises:
+        ProgramFailed: It could not be started, or did not end with status 0.
+    """
+    pipes = [os.pipe(), os.pipe()]
+    given = os.open(stdin, os.O_RDONLY)
+    control: int | None = None
+    try:
+        control = await asyncio.to_thread(launcher.start, spec, [given, *(writing for _, writing in pipes)])
+    finally:
+        os.close(given)
+        for reading, writing in pipes:
+            os.close(writing)
+            if control is None:
+                os.close(reading)
+    reports, writer = await asyncio.open_connection(sock=socket.socket(fileno=control))
+    outputs = [
+        asyncio.create_task(_tail(pipe, most))
+        for (pipe, _), most in zip(pipes, (_OUTPUT_BYTES, _ERROR_BYTES), strict=True)
+    ]
+    try:
+        started = json.loads(await reports.readline() or b"{}")
+        if "error" in started:
+            raise ProgramFailed(f"{started['file']}: {started['error']}")
+        ended = json.loads(await reports.readline() or b"{}")
+        output, errors = await asyncio.gather(*outputs)
+    finally:
+        with contextlib.suppress(OSError, TimeoutError):
+            writer.write(b"x")
+            writer.close()
+            async with asyncio.timeout(_END_S):
+                await reports.read()  # ends when all processes are gone
+        for each in outputs:
+            each.cancel()
+    if ended.get("status") != 0:
+        raise ProgramFailed(f"it ended with status {ended.get('status')}; its stderr ends with:\n{errors.strip()}")
+    return output
+
+
+async def _tail(pipe: int, most: int) -> str:
+    """Return the end of what is written to a pipe."""
+    reader = asyncio.StreamReader()
+    loop = asyncio.get_running_loop()
+    transport, _ = await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), os.fdopen(pipe, "rb"))
+    data = bytearray()
+    try:
+        while piece := await reader.read(1 << 16):
+            data += piece
+            del data[:-most]
+    finally:
+        transport.close()
+    return data.decode("utf-8", "replace")
+
+
+def _filled(word: str, values: Mapping[str, str]) -> str:
+    """Replace placeholders once: the observation may contain others."""
+    for name, value in values.items():
+        before, found, after = word.partition(name)
+        if found:
+            return _filled(before, values) + value + _filled(after, values)
+    return word
+
+
+def _function(name: str) -> Callable[..., Any]:
+    module, _, attribute = name.partition(":")
+    try:
+        found = getattr(importlib.import_module(module), attribute)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise ValueError(f"function={name!r} cannot be imported: {error}; expected my_module:function") from error
+    if not callable(found):
+        raise ValueError(f"function={name!r} is not a function")
+    function: Callable[..., Any] = found
+    return function

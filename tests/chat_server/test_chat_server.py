@@ -1,0 +1,167 @@
+"""The endpoint as OpenAI's own client sees it, and what it says to clients that send anything else."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import aiohttp
+import openai
+import pytest
+
+from rllm_gym.chat_server import ChatReply, ChatRequest, ChatServer, RequestError, chat_request, reply_message
+from rllm_gym.samplers import SamplerError
+
+TOOL: Any = {"type": "function", "function": {"name": "add", "parameters": {"type": "object", "properties": {}}}}
+CALL = 'Let me add.<tool_call>\n{"name": "add", "arguments": {"a": 1, "b": [2, "é"]}}\n</tool_call>'
+
+Body = dict[str, Any]
+
+
+def serve(use: Callable[[ChatServer, openai.AsyncOpenAI], Awaitable[None]], respond: Any) -> None:
+    """Run ``use`` with a server and OpenAI's client for it."""
+
+    async def run() -> None:
+        async with (
+            ChatServer(respond) as server,
+            openai.AsyncOpenAI(base_url=server.url, api_key=server.key, max_retries=0) as client,
+        ):
+            await use(server, client)
+
+    asyncio.run(run())
+
+
+async def echo(request: ChatRequest) -> ChatReply:
+    text = CALL if request.tools else f"you said {request.messages[-1]['content']}"
+    message = reply_message(text, tools=bool(request.tools), name="0")
+    return ChatReply(message, "tool_calls" if "tool_calls" in message else "stop", 7, 3)
+
+
+def test_openais_client_gets_replies_calls_and_the_number_of_tokens() -> None:
+    async def use(server: ChatServer, client: openai.AsyncOpenAI) -> None:
+        content: Any = [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]
+        reply = await client.chat.completions.create(model="m", messages=[{"role": "user", "content": content}], n=2)
+        assert [choice.message.content for choice in reply.choices] == ["you said a\nb"] * 2
+        assert (reply.model, reply.choices[0].finish_reason) == ("m", "stop")
+        assert reply.usage is not None
+        assert (reply.usage.prompt_tokens, reply.usage.completion_tokens, reply.usage.total_tokens) == (7, 6, 13)
+        called = await client.chat.completions.create(
+            model="m", messages=[{"role": "developer", "content": "x"}], tools=[TOOL], tool_choice="auto"
+        )
+        message = called.choices[0].message
+        assert (message.content, called.choices[0].finish_reason) == ("Let me add.", "tool_calls")
+        assert message.tool_calls is not None
+        call: Any = message.tool_calls[0]
+        assert (call.function.name, json.loads(call.function.arguments)) == ("add", {"a": 1, "b": [2, "é"]})
+        assert [model.id async for model in client.models.list()] == ["rllm-gym"]
+
+    serve(use, echo)
+
+
+def test_openais_client_reads_streams() -> None:
+    async def use(server: ChatServer, client: openai.AsyncOpenAI) -> None:
+        for tools in ([], [TOOL]):
+            stream = await client.chat.completions.create(
+                model="m",
+                messages=[{"role": "user", "content": "hi"}],
+                stream=True,
+                stream_options={"include_usage": True},
+                tools=tools or openai.omit,
+            )
+            events = [event async for event in stream]
+            deltas = [event.choices[0].delta for event in events if event.choices]
+            assert "".join(delta.content or "" for delta in deltas) == ("Let me add." if tools else "you said hi")
+            calls = [call.function.name for delta in deltas for call in delta.tool_calls or () if call.function]
+            assert calls == ["add"] * len(tools)
+            assert events[-1].usage is not None
+            assert events[-1].usage.total_tokens == 10
+            assert events[-2].choices[0].finish_reason == ("tool_calls" if tools else "stop")
+
+    serve(use, echo)
+
+
+ASK: Body = {"messages": [{"role": "user", "content": "hi"}]}
+WRONG: list[tuple[Any, str]] = [
+    ("{", "is not JSON"),
+    ("[" * 100_000, "is not JSON"),
+    ("7", "is not a JSON object"),
+    ({}, "messages=null must be a list"),
+    ({"messages": []}, "at least one message"),
+    ({"messages": ["hi"]}, r'messages\[0\]="hi" is not an object'),
+    ({"messages": [{"role": "wizard", "content": "hi"}]}, 'role="wizard" must be one of system'),
+    ({"messages": [{"role": ["user"], "content": "hi"}]}, "must be one of system"),
+    ({"messages": [{"role": "user", "content": 7}]}, "must be a text or a list of parts"),
+    ({"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": {}}]}]}, "reads only texts"),
+    ({"messages": [{"role": "user", "content": "", "tool_calls": [{}]}]}, "has no tool_calls"),
+    ({"messages": [{"role": "assistant", "tool_calls": [{"function": {"name": "a", "arguments": {}}}]}]}, "JSON text"),
+    ({"messages": [{"role": "tool", "content": "", "tool_call_id": 7}]}, "tool_call_id=7 must be a text"),
+    ({**ASK, "tools": {"a": 1}}, "must be a list"),
+    ({**ASK, "tools": [{"type": "function"}]}, r"tools\[0\]"),
+    ({**ASK, "tool_choice": "required"}, 'tool_choice="required" is not supported'),
+    ({**ASK, "response_format": {"type": "json_object"}}, "response_format=.* is not supported"),
+    ({**ASK, "logprobs": True}, "logprobs=true is not supported"),
+    ({**ASK, "logit_bias": {"5": 100}}, "logit_bias=.* is not supported"),
+    ({**ASK, "n": 10**6}, "n=1000000 must be a whole number from 1 to 64"),
+    ({**ASK, "max_tokens": "5"}, 'max_tokens="5" must be a whole number'),
+    ({**ASK, "max_tokens": True}, "max_tokens=true must be a whole number"),
+    ({**ASK, "temperature": 1e999}, "temperature=Infinity must be a number from 0 to 2"),
+    ({**ASK, "stop": [""]}, "stop="),
+    ({**ASK, "stop": ["a"] * 100}, "up to 16 texts"),
+]
+
+
+def test_a_body_that_is_no_request_is_refused_by_name() -> None:
+    for body, message in WRONG:
+        with pytest.raises(RequestError, match=message):
+            chat_request((body if isinstance(body, str) else json.dumps(body)).encode())
+    accepted = {**ASK, "user": "x", "metadata": {}, "seed": 1, "store": False, "response_format": {"type": "text"}}
+    assert chat_request(json.dumps(accepted).encode()).messages == ({"role": "user", "content": "hi"},)
+
+
+def test_errors_reach_the_client_with_their_status() -> None:
+    failures = iter([RequestError("too long", code="context_length_exceeded"), SamplerError("it died"), KeyError("x")])
+
+    async def fail(request: ChatRequest) -> ChatReply:
+        raise next(failures)
+
+    async def use(server: ChatServer, client: openai.AsyncOpenAI) -> None:
+        for status, message in ((400, "too long"), (503, "it died"), (503, "KeyError: 'x'")):
+            with pytest.raises(openai.APIStatusError, match=message) as raised:
+                await client.chat.completions.create(model="m", messages=[{"role": "user", "content": "hi"}])
+            assert raised.value.status_code == status
+        async with aiohttp.ClientSession() as other:
+            for key in ("", "Bearer wrong", "Bearer \x00é".encode("latin-1").decode("latin-1").replace("\x00", "")):
+                async with other.post(f"{server.url}/chat/completions", json=ASK, headers={"Authorization": key}) as r:
+                    assert r.status == 401
+                    assert (await r.json())["error"]["code"] == "invalid_api_key"
+            own = {"Authorization": f"Bearer {server.key}"}
+            async with other.post(f"{server.url}/chat/completions", data=b"\xff\xfe", headers=own) as r:
+                assert r.status == 400
+
+    serve(use, fail)
+
+
+def test_a_request_is_cancelled_when_its_client_is_gone() -> None:
+    async def use(server: ChatServer, client: openai.AsyncOpenAI) -> None:
+        host, port = server.url.removeprefix("http://").removesuffix("/v1").split(":")
+        _, writer = await asyncio.open_connection(host, int(port))
+        body = json.dumps(ASK).encode()
+        head = f"POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {server.key}\r\n"
+        writer.write(f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body)
+        await asyncio.wait_for(started.wait(), 60)
+        writer.close()
+        await asyncio.wait_for(cancelled.wait(), 60)
+
+    started, cancelled = asyncio.Event(), asyncio.Event()
+
+    async def never(request: ChatRequest) -> ChatReply:
+        started.set()
+        try:
+            await asyncio.get_running_loop().create_future()
+        finally:
+            cancelled.set()
+        raise AssertionError
+
+    serve(use, never)

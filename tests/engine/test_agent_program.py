@@ -1,0 +1,168 @@
+"""Programs that know only OpenAI's client become agents: their answers are graded, their failures end nothing else."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from pathlib import Path
+from typing import Any
+
+import openai
+import psutil
+import pytest
+
+from rllm_gym.core import Episode, StopReason
+from rllm_gym.engine import AgentWorkflowEngine
+from rllm_gym.engine.workflows import AgentProgram
+from rllm_gym.samplers import SamplingRequest, ScriptedSampler
+from tests.chat.templates import make_tokenizer
+from tests.waiting import until
+
+ROWS = [{"prompt": f"Say {n}.", "answer": str(n)} for n in range(64)]
+
+PROGRAM = """
+import os, subprocess, sys
+from openai import OpenAI
+
+client = OpenAI()
+messages = [{"role": "user", "content": sys.stdin.read()}]
+draft = client.chat.completions.create(model="any", messages=messages)
+messages += [draft.choices[0].message, {"role": "user", "content": "Sure?"}]
+text = ""
+for event in client.chat.completions.create(model="any", messages=messages, stream=True):
+    text += event.choices[0].delta.content or ""
+"""
+
+
+LENGTHS: list[int] = []
+"""Of the answers that were graded."""
+
+
+def right(completions: list[str], answer: list[str], **columns: Any) -> list[float]:
+    LENGTHS.extend(map(len, completions))
+    return [float(text.strip() == wanted) for text, wanted in zip(completions, answer, strict=True)]
+
+
+def say(request: SamplingRequest) -> str:
+    """Repeat the number of the first message."""
+    return next(m["content"] for m in request.messages if m["role"] == "user").removeprefix("Say ").removesuffix(".")
+
+
+def play(program: AgentProgram, tasks: list[int], **options: Any) -> list[Episode]:
+    engine = AgentWorkflowEngine(
+        program,
+        env="rllm/Dataset-v0",
+        env_kwargs={"dataset": ROWS, "reward": right},
+        sampler=ScriptedSampler(say, make_tokenizer("qwen2.5")),
+        **options,
+    )
+    return engine.run_sync(tasks)
+
+
+def test_an_unmodified_program_is_graded_by_what_it_prints(tmp_path: Path) -> None:
+    (tmp_path / "agent.py").write_text(f"{PROGRAM}print(text)\nprint('noise', file=sys.stderr)\n")
+    (episode,) = play(AgentProgram([sys.executable, str(tmp_path / "agent.py")]), [3])
+    assert (episode.reward, episode.success, episode.stop_reason) == (1.0, True, StopReason.SUCCESS)
+    (trajectory,) = episode.trajectories
+    assert [step.reward for step in trajectory.steps] == [0.0, 1.0]
+    assert len(trajectory.branches()) == 1, "its second request goes on with the first"
+    assert episode.metrics == {"program_failed": 0.0}
+
+
+async def solve(observation: str, base_url: str, api_key: str) -> str:
+    async with openai.AsyncOpenAI(base_url=base_url, api_key=api_key) as client:
+        messages: Any = [{"role": "user", "content": observation}]
+        reply = await client.chat.completions.create(model="any", messages=messages)
+        return reply.choices[0].message.content or ""
+
+
+def test_64_programs_at_once_get_their_own_replies() -> None:
+    episodes = play(AgentProgram(function=solve), list(range(64)), n_parallel=64)
+    assert [episode.reward for episode in episodes] == [1.0] * 64
+
+
+def test_a_program_gets_its_task_in_its_arguments_and_a_folder_of_its_own(tmp_path: Path) -> None:
+    script = f"{PROGRAM}assert os.listdir(sys.argv[2]) == ['observation']\nopen('notes', 'w').write(sys.argv[1])\n"
+    script = script.replace("open('notes'", f"open({str(tmp_path / 'notes')!r}") + "print(sys.argv[2])\n"
+    (tmp_path / "agent.py").write_text(script)
+    command = [sys.executable, str(tmp_path / "agent.py"), "task: {observation} {folder", "{folder}"]
+    (episode,) = play(AgentProgram(command), [5])
+    assert (tmp_path / "notes").read_text() == "task: Say 5. {folder"
+    folder = episode.trajectories[0].steps[-1].info["reward_components"]
+    assert folder == {"right": 0.0}
+
+
+FAILURES = {
+    "raises": "raise ValueError('no')",
+    "exits": "print(text)\nos._exit(3)",
+    "killed": "print(text, flush=True)\nos.kill(os.getpid(), 9)",
+}
+
+
+@pytest.mark.parametrize("end", FAILURES.values(), ids=FAILURES)
+def test_a_program_that_fails_after_a_reply_has_given_an_empty_answer(
+    tmp_path: Path, end: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """What the model wrote may be the reason: the episode counts, and is trained on."""
+    (tmp_path / "agent.py").write_text(f"{PROGRAM}{end}\n")
+    (episode,) = play(AgentProgram([sys.executable, str(tmp_path / "agent.py")]), [3])
+    assert (episode.reward, episode.success, episode.stop_reason) == (0.0, False, StopReason.FAILURE)
+    assert episode.trainable
+    assert episode.metrics == {"program_failed": 1.0}
+    assert "failed: it ended with status" in caplog.text
+
+
+def test_a_program_that_fails_before_a_reply_or_asks_for_none_is_an_error_with_the_reason(tmp_path: Path) -> None:
+    (tmp_path / "agent.py").write_text("raise ImportError('no such module')")
+    (episode,) = play(AgentProgram([sys.executable, str(tmp_path / "agent.py")]), [3])
+    assert episode.stop_reason is StopReason.AGENT_ERROR
+    assert "failed before its first reply: it ended with status 1" in str(episode.fault)
+    assert "ImportError: no such module" in str(episode.fault)
+    (episode,) = play(AgentProgram(["true"]), [3])
+    assert "true asked for no reply at its OPENAI_BASE_URL" in str(episode.fault)
+    (episode,) = play(AgentProgram(["/no/such/program"]), [3])
+    assert "/no/such/program: No such file or directory" in str(episode.fault)
+
+
+async def waits(observation: str, base_url: str, api_key: str) -> str:
+    await solve(observation, base_url, api_key)
+    await asyncio.get_running_loop().create_future()
+    return "never"
+
+
+def test_a_program_that_takes_too_long_has_given_an_empty_answer() -> None:
+    (episode,) = play(AgentProgram(function=waits, timeout=3.0), [3])
+    assert (episode.reward, episode.metrics) == (0.0, {"program_failed": 1.0})
+    assert episode.trainable
+
+
+def test_everything_that_a_program_has_started_ends_with_it(tmp_path: Path) -> None:
+    """Also a process that left its group, and holds its output open."""
+    child = f"subprocess.Popen(['sleep', '{10**6}'], start_new_session=True)"
+    (tmp_path / "agent.py").write_text(f"{PROGRAM}open(sys.argv[1], 'w').write(str({child}.pid))\nprint(text)\n")
+    pid = tmp_path / "pid"
+    (episode,) = play(AgentProgram([sys.executable, str(tmp_path / "agent.py"), str(pid)]), [3])
+    assert episode.reward == 1.0
+    assert until(lambda: not psutil.pid_exists(int(pid.read_text())))
+
+
+def test_a_program_that_writes_without_end_costs_bounded_memory(tmp_path: Path) -> None:
+    (tmp_path / "agent.py").write_text(f"{PROGRAM}sys.stdout.write('x' * (8 << 20))\n")
+    (episode,) = play(AgentProgram([sys.executable, str(tmp_path / "agent.py")]), [3])
+    assert episode.reward == 0.0
+    assert LENGTHS[-1] == 1 << 20
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({}, "give either command= .* or function="),
+        ({"command": "a", "function": solve}, "give either command="),
+        ({"function": "no_such_module:solve"}, "cannot be imported: No module named"),
+        ({"function": "json:loads.x"}, "cannot be imported"),
+        ({"command": "a", "timeout": -1}, "timeout=-1"),
+    ],
+)
+def test_wrong_arguments_are_errors(arguments: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        AgentProgram(**arguments)
