@@ -153,8 +153,16 @@ def test_a_file_is_searched_instead_of_the_rows_and_shared_in_the_process(tmp_pa
     assert env.fork().step(call("read", id="78"))[0].endswith("Town number78 was founded by person78.")
     assert env.step("\\boxed{person77} [77]")[1] == 2
     assert open_corpus(str(file)) is open_corpus(file)
+    env = SearchEnv(tasks=rows, corpus=file)
     write(file, wiki[:100])
     assert len(open_corpus(file)) == 100  # a changed file is read again
+    for reply in (call("search", query="number77"), call("read", id="77"), call("read", id="absent")):
+        env.reset(seed=0)
+        with pytest.raises(EnvironmentFault, match="was changed while it was in use"):
+            env.step(reply)
+    env = SearchEnv(tasks=rows, corpus=file)
+    env.reset(seed=0)
+    assert "There is no document 'absent'" in env.step(call("read", id="absent"))[0]
     missing = [{**rows[0], "supporting": ["p1"]}]
     with pytest.raises(TaskError, match=r"\['p1'\] are not in the corpus"):
         SearchEnv(tasks=missing, corpus=file, citation_reward=1.0).reset(seed=0)

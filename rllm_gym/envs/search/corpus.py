@@ -28,6 +28,10 @@ _ID_KEYS = ("id", "docid", "_id", "doc_id")
 _TEXT_KEYS = ("text", "contents", "content", "paragraph_text", "passage")
 
 
+class QueryRefused(Exception):
+    """A query that cannot be answered, while others can. The message tells the model the reason."""
+
+
 @dataclass(frozen=True, slots=True)
 class Document:
     """A document.
@@ -138,12 +142,17 @@ class LocalCorpus:
             yield document.searched
 
     def find(self, document_id: str) -> Document | None:
-        """Return the document with this id, or ``None``."""
+        """Return the document with this id, or ``None``.
+
+        Raises:
+            TaskError: The file was changed since it was opened.
+        """
         if self._by_id is not None:
             return self._by_id.get(document_id)
         try:
             return _document_of(self._documents.find(document_id))  # type: ignore[union-attr]
         except TaskError:
+            self._documents[0]  # raises if the reason is the file, not the id
             return None
 
     def search(self, query: str, k: int) -> list[Document]:
@@ -152,13 +161,14 @@ class LocalCorpus:
         Equally relevant documents are in the order of the collection.
 
         Raises:
-            ValueError: The query has no word, or only words such as "the".
+            QueryRefused: The query has no word, or only words such as "the".
+            TaskError: The file was changed since it was opened.
         """
         from bm25s import tokenize
 
         words = tokenize(query, stopwords="en", return_ids=False, show_progress=False)[0]
         if not words:
-            raise ValueError("the query has no word that can be searched for")
+            raise QueryRefused("the query has no word that can be searched for")
         ids = self._index.get_tokens_ids(words)
         if not ids:
             return []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 from collections.abc import Mapping
 from typing import Any
 
@@ -26,8 +27,12 @@ def replies(task: Task) -> list[str]:
     return [*found, f"\\boxed{{{task.data['answers'][0]}}} {cited}"]
 
 
-def next_reply(env: Any) -> str:
-    """Return the next reply of the solution. Each call of the episode so far counts as one of its replies."""
+def next_reply(env: Any, rng: random.Random | None = None) -> str:
+    """Return the next reply of the solution. Each call of the episode so far counts as one of its replies.
+
+    This is a demonstration policy for ``rllm-gym sft``, which passes the environment and a random generator. Nothing is
+    random.
+    """
     base: SearchEnv = env.unwrapped
     solution = replies(base.task)
     return solution[min(base.calls_made, len(solution) - 1)]

@@ -12,11 +12,11 @@ from functools import lru_cache, partial
 from typing import Any, ClassVar, Literal
 
 from rllm_gym.argument_checks import check_int, check_number
-from rllm_gym.core import AsyncTextEnv, InvalidAction, Outcome, Task, TaskError, TaskSource
+from rllm_gym.core import AsyncTextEnv, EnvironmentFault, InvalidAction, Outcome, Task, TaskError, TaskSource
 from rllm_gym.envs.question import QuestionEnv
-from rllm_gym.envs.search.corpus import Document, LocalCorpus, open_corpus
+from rllm_gym.envs.search.corpus import Document, LocalCorpus, QueryRefused, open_corpus
 from rllm_gym.envs.search.questions import search_tasks
-from rllm_gym.envs.search.retrieval_server import QueryRefused, RetrievalServer
+from rllm_gym.envs.search.retrieval_server import RetrievalServer
 from rllm_gym.envs.search.rows import RowParser, SearchTask, read_task
 from rllm_gym.envs.search.tools import (
     EXAMPLE,
@@ -261,21 +261,25 @@ class SearchEnv(QuestionEnv, AsyncTextEnv):
         return Outcome("\n\n".join(f"{head}\n{text}" for head, text in zip(heads, texts)), {"answer": 0.0})
 
     async def _result(self, call: SearchCall | ReadCall, chars: int) -> str:
-        if isinstance(call, ReadCall):
-            document = self._corpus.find(call.id) if isinstance(self._corpus, LocalCorpus) else self._found.get(call.id)
-            if document is None:
-                return f"(failed) There is no document {call.id!r:.80}; ids are in the results of search."
-            return document_text(document, call.start, chars)
         try:
+            if isinstance(call, ReadCall):
+                return self._read(call, chars)
             if isinstance(self._corpus, LocalCorpus):
                 documents = self._corpus.search(call.query, call.k)
             else:
                 documents = await self._corpus.search(call.query, call.k)
-        except (QueryRefused, ValueError) as error:
+                self._keep(documents)
+        except QueryRefused as error:
             return f"(failed) {str(error)[0].upper()}{str(error)[1:chars]}."
-        if not isinstance(self._corpus, LocalCorpus):
-            self._keep(documents)
+        except TaskError as error:
+            raise EnvironmentFault(f"the corpus of task {self.task.task_id!r}: {error}", kind="corpus") from error
         return results_text(documents, snippet_chars=self._snippet_chars, max_chars=chars)
+
+    def _read(self, call: ReadCall, chars: int) -> str:
+        document = self._corpus.find(call.id) if isinstance(self._corpus, LocalCorpus) else self._found.get(call.id)
+        if document is None:
+            return f"(failed) There is no document {call.id!r:.80}; ids are in the results of search."
+        return document_text(document, call.start, chars)
 
     def _keep(self, documents: Sequence[Document]) -> None:
         """Keep the results of a server for ``read``."""

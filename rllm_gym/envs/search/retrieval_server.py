@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from rllm_gym.core import EnvironmentFault, stream_seed
-from rllm_gym.envs.search.corpus import Document, read_document
+from rllm_gym.envs.search.corpus import Document, QueryRefused, read_document
 
 FAULT = "retrieval_server"
 """The kind of the faults of retrieval servers."""
@@ -15,10 +15,6 @@ FAULT = "retrieval_server"
 MAX_RESPONSE_BYTES = 32 * 2**20
 
 _PROBE = "history of the city"
-
-
-class QueryRefused(Exception):
-    """The server answers other queries, but not this one. The message tells the model the reason."""
 
 
 class RetrievalServer:
