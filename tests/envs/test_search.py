@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 from search_solver import Solver
 
-from rllm_gym.agents import ToolAgent, default_agent
 from rllm_gym.core import SPLITS, TaskError
 from rllm_gym.envs.search import SearchEnv
 from rllm_gym.envs.search.corpus import Document, LocalCorpus
@@ -124,7 +123,6 @@ def test_difficulty_0_is_short_enough_for_a_small_model():
     assert len(observation) < 450
     assert [tool["function"]["name"] for tool in json.loads(info["tools"])] == ["search", "read"]
     assert len(env.step(call("search", query=env.task.content))[0]) < 350
-    assert default_agent("rllm/Search-v0") is ToolAgent
 
 
 # Tools
@@ -331,6 +329,6 @@ def test_a_collection_that_cannot_be_searched_is_refused(monkeypatch):
     ):
         with pytest.raises(TaskError, match=text):
             LocalCorpus(documents)
-    monkeypatch.setattr("rllm_gym.envs.search.corpus.MAX_CORPUS_CHARS", 10)
+    monkeypatch.setattr("rllm_gym.envs.search.corpus.MAX_CORPUS_CHARS", 210)
     with pytest.raises(TaskError, match="run a retrieval server"):
         LocalCorpus([Document("1", "", "seven ch"), Document("2", "", "seven ch")])

@@ -12,9 +12,11 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from rllm_gym.core import EnvironmentFault, TaskError
+from rllm_gym.core import EnvironmentFault, StopReason, TaskError
+from rllm_gym.engine import AgentExecutionEngine
 from rllm_gym.envs.search import SearchEnv
 from rllm_gym.envs.search.corpus import open_corpus
+from rllm_gym.samplers import ScriptedSampler
 
 ADA = ["Ada Berg was born in Norhaven.", ' She wrote "Tides".']
 NORHAVEN = ["Norhaven is a town.", " Igor Dahl founded it."]
@@ -322,3 +324,31 @@ def test_a_server_that_fails_is_a_fault_and_no_reward(status):
 def test_a_url_that_cannot_be_used_is_refused():
     with pytest.raises(ValueError, match="must be a URL"):
         SearchEnv(tasks=QUESTION, corpus="http://")
+
+
+def test_the_default_agent_plays_many_episodes_at_once_and_a_broken_server_drops_them():
+    replies = [call("search", query="Ada Berg"), call("search", query="Norhaven"), "\\boxed{Igor Dahl}"]
+
+    async def answer(request: Any) -> web.Response:
+        await asyncio.sleep(0)
+        return web.json_response(search_r1(["".join(ADA), "".join(NORHAVEN)]))
+
+    def play(rows: list[Any], **kwargs: Any) -> AgentExecutionEngine:
+        engine = AgentExecutionEngine(
+            "rllm/Search-v0",
+            env_kwargs={"tasks": rows, **kwargs},
+            sampler=ScriptedSampler(replies, per_conversation=True),
+            n_parallel=16,
+            retries=1,
+        )
+        episodes = engine.run_sync([0] * 32)
+        assert len(episodes) == 32
+        return engine
+
+    assert play([FORMATS["musique"][0]]).stats.rewards == 32
+    with served(answer) as (url, requests):
+        assert play(QUESTION, corpus=url).stats.rewards == 32
+    assert len(requests) == 64
+    stats = play(QUESTION, corpus=url).stats
+    assert stats.stop_reasons == {StopReason.FAULT.value: 32}
+    assert (stats.faults["retrieval_server"], stats.dropped, stats.rewards) == (64, 32, 0)

@@ -18,8 +18,10 @@ from rllm_gym.data import Taskset, load_tasks
 from rllm_gym.mcp.protocol import printable
 
 MAX_CORPUS_CHARS = 500_000_000
-"""Maximum length of all documents of a collection together. The index of a longer one would not fit into the memory of
-an ordinary machine; search it with a retrieval server."""
+"""Maximum length of all documents of a collection together, each counted as 100 characters longer. The index needs some
+4 bytes per character; search a larger collection with a retrieval server."""
+
+_DOCUMENT_CHARS = 100  # memory of a document besides its text, as so many characters
 
 MAX_ID_CHARS = 200
 MAX_TITLE_CHARS = 300
@@ -133,7 +135,7 @@ class LocalCorpus:
     def _texts(self) -> Iterable[str]:
         chars = 0
         for document in self._all():
-            chars += len(document.text)
+            chars += len(document.searched) + _DOCUMENT_CHARS
             if chars > MAX_CORPUS_CHARS:
                 raise TaskError(
                     f"the documents have more than {MAX_CORPUS_CHARS:,} characters together, too many for an index in "
