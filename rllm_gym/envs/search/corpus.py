@@ -175,8 +175,10 @@ class LocalCorpus:
         if not ids:
             return []
         scores = self._index.get_scores_from_ids(ids)
-        least = np.partition(scores, -k)[-k] if k < len(scores) else 0.0
-        found = np.flatnonzero((scores >= least) & (scores > 0))
+        found = np.flatnonzero(scores)
+        if len(found) > k:
+            least = np.partition(scores[found], -k)[-k]
+            found = found[scores[found] >= least]
         best = found[np.argsort(-scores[found], kind="stable")][:k]
         return [_document_of(self._documents[int(position)]) for position in best]
 
