@@ -352,3 +352,18 @@ def test_the_default_agent_plays_many_episodes_at_once_and_a_broken_server_drops
     stats = play(QUESTION, corpus=url).stats
     assert stats.stop_reasons == {StopReason.FAULT.value: 32}
     assert (stats.faults["retrieval_server"], stats.dropped, stats.rewards) == (64, 32, 0)
+
+
+def test_what_a_server_returned_is_kept_up_to_a_limit(monkeypatch):
+    monkeypatch.setattr("rllm_gym.envs.search.env._MAX_FOUND_CHARS", 5_000)
+
+    async def answer(request: Any) -> web.Response:
+        return web.json_response(rllm([{"id": request["query"], "text": "word " * 300}]))
+
+    with served(answer) as (url, _):
+        env = SearchEnv(tasks=QUESTION, corpus=url)
+        env.reset(seed=0)
+        for query in ("one", "two", "three"):
+            env.step(call("search", query=query))
+        assert "There is no document 'one'" in env.step(call("read", id="one"))[0]
+        assert "[three]\nword word" in env.step(call("read", id="three"))[0]

@@ -40,7 +40,9 @@ MIN_RESULT_CHARS = 300
 MIN_OBSERVATION_CHARS = 10_000
 
 _EXTRACTED_CHARS = 1_000
-_MAX_FOUND = 1_000
+_TIMEOUT_S = 30.0
+_MAX_FOUND_CHARS = 50_000_000  # more than one response can have
+_FOUND_CHARS = 1_000  # memory of a document besides its text, as so many characters
 _MAX_CITATIONS = 100
 _LATEX_TEXT = re.compile(r"\\(?:text|textbf|textit|mathrm|mbox)\s*\{([^{}]*)\}")
 _LATEX_ESCAPE = re.compile(r"\\([%$&#_{} ])")
@@ -129,7 +131,7 @@ class SearchEnv(QuestionEnv, AsyncTextEnv):
         max_result_chars: Longest result of a call in an observation, at least 300.
         tools_in_prompt: Whether the first observation lists the tools. Not needed if the agent's chat template renders
             ``info["tools"]``.
-        search_timeout: Time limit in seconds for a request to a retrieval server.
+        search_timeout: Time limit in seconds for a request to a retrieval server; ``None`` for 30.
         max_turns: Number of replies.
         invalid_action_penalty: Subtracted from the reward for a reply with neither an answer nor well-formed calls.
         max_observation_chars: Bound of the observation space, at least 10,000.
@@ -164,7 +166,7 @@ class SearchEnv(QuestionEnv, AsyncTextEnv):
         snippet_chars: int = 200,
         max_result_chars: int = 4_000,
         tools_in_prompt: bool = True,
-        search_timeout: float = 30.0,
+        search_timeout: float | None = None,
         max_turns: int = 12,
         invalid_action_penalty: float = 0.0,
         max_observation_chars: int = 100_000,
@@ -178,8 +180,6 @@ class SearchEnv(QuestionEnv, AsyncTextEnv):
             raise ValueError(f"tools_in_prompt={tools_in_prompt!r} must be True or False")
         if not check_number("citation_reward", citation_reward, least=0) < float("inf"):
             raise ValueError(f"citation_reward={citation_reward!r} must be a finite number")
-        if not check_number("search_timeout", search_timeout, above=0) < float("inf"):
-            raise ValueError(f"search_timeout={search_timeout!r} must be a finite number of seconds")
         for name, value, high in (("top_k", top_k, MAX_RESULTS), ("snippet_chars", snippet_chars, 5_000)):
             if check_int(name, value, 20 if name == "snippet_chars" else 1) > high:
                 raise ValueError(f"{name}={value!r} must be at most {high}")
@@ -209,7 +209,7 @@ class SearchEnv(QuestionEnv, AsyncTextEnv):
             max_action_chars=max_action_chars,
             render_mode=render_mode,
         )
-        self._given_corpus = None if corpus is None else _corpus(corpus, search_timeout)
+        self._given_corpus = _corpus(corpus, search_timeout)
         self._exact, self._citation_reward = reward == "exact", citation_reward
         self._top_k, self._snippet_chars, self._tools_in_prompt = top_k, snippet_chars, tools_in_prompt
 
@@ -217,7 +217,8 @@ class SearchEnv(QuestionEnv, AsyncTextEnv):
 
     def _question(self, task: Task) -> str:
         self._search_task = read_task(task, corpus=self._given_corpus is not None)
-        self._corpus = self._given_corpus or _own_corpus(self._search_task, task.task_id)
+        given = self._given_corpus
+        self._corpus = _own_corpus(self._search_task, task.task_id) if given is None else given
         self._found: dict[str, Document] = {}
         self._called = 0
         if self._citation_reward:
@@ -255,7 +256,12 @@ class SearchEnv(QuestionEnv, AsyncTextEnv):
         many = len(parsed)
         longest = self.observation_space.max_length  # type: ignore[attr-defined]
         chars = min(self.max_result_chars, longest // many - 60)
-        texts = await asyncio.gather(*(self._result(call, chars) for call in parsed))
+        running = [asyncio.ensure_future(self._result(call, chars)) for call in parsed]
+        try:
+            texts = await asyncio.gather(*running)
+        finally:
+            for one in running:
+                one.cancel()  # a fault of one call ends the episode
         self._called += many
         heads = [f"Result{f' {number} of {many}' * (many > 1)}:" for number in range(1, many + 1)]
         return Outcome("\n\n".join(f"{head}\n{text}" for head, text in zip(heads, texts)), {"answer": 0.0})
@@ -282,12 +288,16 @@ class SearchEnv(QuestionEnv, AsyncTextEnv):
         return document_text(document, call.start, chars)
 
     def _keep(self, documents: Sequence[Document]) -> None:
-        """Keep the results of a server for ``read``."""
+        """Keep the results of a server for ``read``, and remove the oldest if they are too long together."""
         for document in documents:
             self._found.pop(document.id, None)
             self._found[document.id] = document
-        for old in list(self._found)[:-_MAX_FOUND]:
-            del self._found[old]
+        chars = sum(len(document.text) + _FOUND_CHARS for document in self._found.values())
+        for document in list(self._found.values()):
+            if chars <= _MAX_FOUND_CHARS:
+                break
+            chars -= len(document.text) + _FOUND_CHARS
+            del self._found[document.id]
 
     def _answered(self, reply: str) -> Outcome:
         answer = _answer_of(reply)
@@ -342,10 +352,15 @@ def _need(*modules: str) -> None:
         )
 
 
-def _corpus(source: Any, timeout: float) -> LocalCorpus | RetrievalServer:
+def _corpus(source: Any, timeout: float | None) -> LocalCorpus | RetrievalServer | None:
     if isinstance(source, str) and source.startswith(("http://", "https://")):
+        timeout = _TIMEOUT_S if timeout is None else check_number("search_timeout", timeout, above=0)
+        if timeout == float("inf"):
+            raise ValueError("search_timeout=inf must be a finite number of seconds")
         return RetrievalServer(source, timeout)
-    return open_corpus(source)
+    if timeout is not None:
+        raise ValueError(f"search_timeout={timeout!r} is of a retrieval server; corpus={source!r:.80} is no URL")
+    return None if source is None else open_corpus(source)
 
 
 def _own_corpus(task: SearchTask, task_id: str) -> LocalCorpus:
@@ -357,7 +372,7 @@ def _own_corpus(task: SearchTask, task_id: str) -> LocalCorpus:
         raise TaskError(f"task {task_id!r}: {error}") from error
 
 
-@lru_cache(maxsize=64)
+@lru_cache(maxsize=32)
 def _built_in_corpus(world: int, articles: int, fillers: bool) -> LocalCorpus:
     return LocalCorpus(build_world(world, articles).articles(fillers=fillers))
 

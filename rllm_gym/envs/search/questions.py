@@ -194,7 +194,7 @@ def _checked(
     return Question(text, family, answer, steps)
 
 
-@lru_cache(maxsize=64)
+@lru_cache(maxsize=32)
 def _pointers(world: World) -> dict[Entity, list[tuple[Entity, Relation]]]:
     pointers: dict[Entity, list[tuple[Entity, Relation]]] = {}
     for entity in world.entities:

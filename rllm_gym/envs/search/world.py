@@ -121,7 +121,7 @@ class World:
         return tuple(_article(entity, kinds, rng, fillers) for entity in self.entities)
 
 
-@lru_cache(maxsize=64)
+@lru_cache(maxsize=32)
 def build_world(seed: int, articles: int) -> World:
     """Return the world of a seed, with this number of entities. It depends on nothing else."""
     rng = random.Random(stream_seed("search world", seed, articles))
