@@ -42,6 +42,7 @@ _FAMILIES: dict[str, type[BaseAgent]] = {
     "rllm/Web": WebAgent,
     "rllm/MCP": MCPAgent,
     "rllm/ToolMath": ToolAgent,
+    "rllm/Search": ToolAgent,
     "rllm/MiniWoB": WebAgent,
 }
 

@@ -20,6 +20,7 @@ TABLE: dict[str, tuple[str, dict[str, Any]]] = {
     "rllm/SWE-v0": ("rllm_gym.envs.swe:SWEEnv", {}),
     "rllm/ToolMath-v0": ("rllm_gym.envs.tool_math:ToolMathEnv", {}),
     "rllm/MCP-v0": ("rllm_gym.envs.mcp:MCPEnv", {}),
+    "rllm/Search-v0": ("rllm_gym.envs.search:SearchEnv", {}),
     "rllm/Web-v0": ("rllm_gym.envs.web:WebEnv", {}),
 }
 

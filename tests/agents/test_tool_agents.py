@@ -10,6 +10,7 @@ from rllm_gym.agents import MCPAgent, ToolAgent, default_agent
 def test_each_family_has_its_agent():
     assert default_agent("rllm/MCP-v0") is MCPAgent
     assert default_agent("rllm/ToolMath-v0") is ToolAgent
+    assert default_agent("rllm/Search-v0") is ToolAgent
     assert "report_infeasible" in MCPAgent.system_prompt
     assert ToolAgent.uses_tools  # the chat template renders the schemas
 

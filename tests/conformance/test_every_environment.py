@@ -56,6 +56,8 @@ def oracle_of(env_id: str) -> Any:
         return lambda env: env.oracle().action
     if "MCP" in env_id:
         return importlib.import_module("rllm_gym.envs.mcp.demonstrations").next_reply
+    if "Search" in env_id:
+        return importlib.import_module("rllm_gym.envs.search.demonstrations").next_reply
     if "Math" in env_id:
         return lambda env: f"\\boxed{{{env.task.data['gold']}}}"
     if "Web" in env_id:
@@ -180,7 +182,7 @@ def test_two_thousand_arbitrary_replies_raise_nothing(env_id, env, share):
     assert valid < replies
 
 
-@shares_of_every_id("Code", "SWE", "FrozenLake")
+@shares_of_every_id("Code", "Search", "SWE", "FrozenLake")
 def test_ten_thousand_tasks_show_no_leak_between_the_splits(env_id, share):
     contents = {}
     for split in SPLITS:

@@ -32,10 +32,10 @@ def test_some_environments_work_with_the_oldest():
 
 @pytest.mark.long
 def test_every_environment_works_with_the_oldest():
-    """In an environment with the base dependencies, the extras `mcp` and `swe`, and the oldest Gymnasium."""
+    """In an environment with the base dependencies, the extras `mcp`, `search` and `swe`, and the oldest Gymnasium."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     wanted = [f"gymnasium=={OLDEST}", *(name for name in project["dependencies"] if not name.startswith("gymnasium"))]
-    wanted += [name for extra in ("mcp", "swe") for name in project["optional-dependencies"][extra]]
+    wanted += [name for extra in ("mcp", "search", "swe") for name in project["optional-dependencies"][extra]]
     folder = ROOT / ".venvs" / f"gymnasium-{OLDEST}"
     python = folder / "bin" / "python"
     steps = [[sys.executable, "-m", "venv", folder], [python, "-m", "pip", "install", "-q", *wanted]]

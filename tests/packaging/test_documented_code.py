@@ -24,7 +24,7 @@ def blocks(page: str, language: str) -> list[str]:
     return re.findall(rf"^```{language}\n(.*?)^```", (ROOT / page).read_text(), re.MULTILINE | re.DOTALL)
 
 
-PAGES = ("README.md", "docs/workflows.md", "docs/fine-tuning.md")  # each is one program
+PAGES = ("README.md", "docs/workflows.md", "docs/fine-tuning.md", "docs/search.md")  # each is one program
 SEPARATE = ("docs/writing-an-environment.md", "docs/training.md")  # each block can be copied and runs alone
 
 # Runs each program of a JSON object as a separate script, in a separate folder.
