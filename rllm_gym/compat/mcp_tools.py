@@ -8,13 +8,15 @@ import logging
 import os
 import queue
 import threading
-from contextlib import AsyncExitStack
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rllm_gym.compat.rewards import RewardFunction
 from rllm_gym.compat.tool import Tool, ToolOutput
 from rllm_gym.compat.tools import ToolEnvironment
 from rllm_gym.core import EnvironmentFault
+
+if TYPE_CHECKING:
+    from rllm_gym.mcp import ToolSession
 
 _TIMEOUT_S = 30.0
 """Of the start of the server, and of each call."""
@@ -80,9 +82,7 @@ class MCPConnectionManager:
             return
         self.running = True
         answers: queue.Queue[tuple[str, Any]] = queue.Queue()
-        self.worker_thread = threading.Thread(
-            target=lambda: asyncio.run(self._serve(answers)), name="mcp-connection", daemon=True
-        )
+        self.worker_thread = threading.Thread(target=self._serve, args=(answers,), name="mcp-connection", daemon=True)
         self.worker_thread.start()
         outcome, value = answers.get(timeout=2 * _TIMEOUT_S)
         if outcome == "error":
@@ -115,31 +115,30 @@ class MCPConnectionManager:
         outputs: dict[str, str] = value
         return outputs
 
-    # Called in the thread
+    # Called in threads, which are daemons: a program that does not call stop() ends nevertheless
 
-    async def _serve(self, started: queue.Queue[tuple[str, Any]]) -> None:
+    def _serve(self, started: queue.Queue[tuple[str, Any]]) -> None:
+        try:
+            session = asyncio.run(self._open())
+            for tool in session.tools:
+                entry = MCPTool(session, tool.name, tool.description, tool.input_schema)
+                self.tool_map |= {tool.name: entry, tool.name.replace("-", "_"): entry}
+        except Exception as error:
+            started.put(("error", error))
+            return
+        started.put(("success", self.tool_map))
+        while (request := self.request_queue.get()) is not None:
+            threading.Thread(target=asyncio.run, args=(self._answer(*request),), daemon=True).start()
+        asyncio.run(session.close())
+
+    async def _open(self) -> ToolSession:
         from rllm_gym.mcp import StdioServer, shared_pool
 
-        async with AsyncExitStack() as closing:
-            try:
-                environment = {"HOME": os.environ.get("HOME", "/"), **(self.mcp_server_env or {})}
-                arguments = tuple(self.mcp_server_args)
-                server = StdioServer(self.mcp_server_command, arguments, environment, os.getcwd(), timeout=_TIMEOUT_S)
-                pool = shared_pool()
-                session = await pool.open([server], workspace=await pool.workspace([server]))
-                closing.push_async_callback(session.close)
-                for tool in session.tools:
-                    entry = MCPTool(session, tool.name, tool.description, tool.input_schema)
-                    self.tool_map |= {tool.name: entry, tool.name.replace("-", "_"): entry}
-            except Exception as error:
-                started.put(("error", error))
-                return
-            started.put(("success", self.tool_map))
-            calls: set[asyncio.Task[None]] = set()
-            while (request := await asyncio.to_thread(self.request_queue.get)) is not None:
-                call = asyncio.create_task(self._answer(*request))
-                calls.add(call)
-                call.add_done_callback(calls.discard)
+        environment = {"HOME": os.environ.get("HOME", "/"), **(self.mcp_server_env or {})}
+        arguments = tuple(self.mcp_server_args)
+        server = StdioServer(self.mcp_server_command, arguments, environment, os.getcwd(), timeout=_TIMEOUT_S)
+        pool = shared_pool()
+        return await pool.open([server], workspace=await pool.workspace([server]))
 
     async def _answer(self, tool_calls: list[dict[str, Any]], answers: queue.Queue[tuple[str, Any]]) -> None:
         try:
