@@ -158,9 +158,12 @@ class RewardSearchFn:
 
     @staticmethod
     def normalize_answer(s: str) -> str:
-        """Return the text in lower case without punctuation, articles and repeated spaces."""
-        bare = s.lower().translate(_NO_PUNCTUATION)
-        return " ".join(word for word in bare.split() if word not in ("a", "an", "the"))
+        """Return the text in lower case without punctuation, articles and repeated spaces; of ``"A"`` the article is
+        kept, since an empty answer would equal it.
+        """
+        lower = " ".join(s.lower().split())
+        bare = lower.translate(_NO_PUNCTUATION).split()
+        return " ".join(word for word in bare if word not in ("a", "an", "the")) or " ".join(bare) or lower
 
     def exact_match_score(self, prediction: str, ground_truth: str) -> bool:
         return self.normalize_answer(prediction) == self.normalize_answer(ground_truth)

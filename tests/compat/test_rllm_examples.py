@@ -128,6 +128,8 @@ def test_search_rewards_are_exact_match_or_f1_of_the_normalized_answer() -> None
         assert output.is_correct == (reward > 0)
     assert f1_reward_fn(row, "\\boxed{Rossum and many others of that time and place}").reward == pytest.approx(2 / 12)
     assert search_reward_fn({"answer": "yes"}, "\\boxed{yes and no}").reward == 0.0
+    letters = {"\\boxed{a}": 1.0, "": 0.0, "\\boxed{The}": 0.0, "\\boxed{?}": 0.0}
+    assert {reply: search_reward_fn({"answer": "A"}, reply).reward for reply in letters} == letters
     doubled = RewardSearchFn(RewardConfig(correct_reward=2.0, incorrect_reward=-1.0))
     assert doubled(RewardInput(task_info={"answer": "no"}, action="\\boxed{No.}")).reward == 2.0
     with pytest.raises(TaskError, match="ground_truth"):
