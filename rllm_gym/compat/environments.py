@@ -79,7 +79,7 @@ class SingleTurnEnvironment(MultiTurnEnvironment):
     ) -> None:
         super().__init__(task=task, max_turns=1, **kwargs)
         if reward_fn is None:
-            warnings.warn("no reward_fn: every reward will be 0", stacklevel=2)
+            warnings.warn("No reward function specified, will get 0 reward.", stacklevel=2)
         self.reward_fn = reward_fn or zero_reward
 
     def get_reward_and_next_obs(self, task: dict[str, Any], action: Any) -> tuple[float, dict[str, Any]]:

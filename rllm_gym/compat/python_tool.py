@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import dataclass
 from typing import Any
 
 from rllm_gym.compat.tool import Tool, ToolOutput
@@ -12,6 +13,14 @@ from rllm_gym.sandbox import Limits, shared_pool
 
 _LONGEST_OUTPUT = 10_000  # characters
 _MAX_SECONDS = 60.0
+
+
+@dataclass
+class CodeToolOutput(ToolOutput):
+    """The output of a program: ``output`` is the text for the model, of ``stdout``, ``stderr`` and how it ended."""
+
+    stdout: str | None = None
+    stderr: str | None = None
 
 
 class PythonTool(Tool):
@@ -31,7 +40,7 @@ class PythonTool(Tool):
     def json(self) -> dict[str, Any]:
         return {**self._schema, "function": {**self._schema["function"], "name": self.name}}
 
-    def forward(self, code: str, timeout: float = 12.0) -> ToolOutput:
+    def forward(self, code: str, timeout: float = 12.0) -> CodeToolOutput:
         """Run a program.
 
         Args:
@@ -46,4 +55,6 @@ class PythonTool(Tool):
         cpu_s = min(max(float(timeout), 0.1), _MAX_SECONDS)
         limits = Limits(cpu_s=cpu_s, wall_s=5 + 3 * cpu_s, memory_mb=512, output_bytes=4 * _LONGEST_OUTPUT)
         result = shared_pool().run_sync(program_for(code, limits))
-        return ToolOutput(str(self.name), output=ToolResult(run_text(result, limits)).shortened(_LONGEST_OUTPUT))
+        shown = ToolResult(run_text(result, limits)).shortened(_LONGEST_OUTPUT)
+        stdout, stderr = (text.decode("utf-8", "replace") for text in (result.stdout, result.stderr))
+        return CodeToolOutput(str(self.name), output=shown, stdout=stdout, stderr=stderr)

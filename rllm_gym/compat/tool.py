@@ -67,15 +67,36 @@ class Tool:
             raise TypeError(f"tool {self.name!r} defines neither forward() nor a function")
         return self.function(*args, **kwargs)
 
-    def __call__(self, *args: Any, **kwargs: Any) -> ToolOutput:
-        name = str(self.name)
+    async def async_forward(self, /, *args: Any, **kwargs: Any) -> Any:
+        """Run without blocking; :meth:`forward` unless a subclass overrides it."""
+        return self.forward(*args, **kwargs)
+
+    def __call__(self, /, *args: Any, use_async: bool = False, **kwargs: Any) -> Any:
+        """Return the output of :meth:`forward`, or with ``use_async`` an awaitable of that of :meth:`async_forward`."""
+        return self._call_async(*args, **kwargs) if use_async else self.call_sync(*args, **kwargs)
+
+    def call_sync(self, /, *args: Any, **kwargs: Any) -> ToolOutput:
+        """Return the output of :meth:`forward`; what it raises is the output's error."""
         try:
-            output = self.forward(*args, **kwargs)
+            return self._output(self.forward(*args, **kwargs))
         except EnvironmentFault:
             raise
         except Exception as error:  # an error of a tool is reported to the model; it is not an environment fault
-            return ToolOutput(name, error=f"{type(error).__name__} - {error}")
-        return output if isinstance(output, ToolOutput) else ToolOutput(name, output=output)
+            return self._failed(error)
+
+    async def _call_async(self, /, *args: Any, **kwargs: Any) -> ToolOutput:
+        try:
+            return self._output(await self.async_forward(*args, **kwargs))
+        except EnvironmentFault:
+            raise
+        except Exception as error:
+            return self._failed(error)
+
+    def _output(self, output: Any) -> ToolOutput:
+        return output if isinstance(output, ToolOutput) else ToolOutput(str(self.name), output=output)
+
+    def _failed(self, error: Exception) -> ToolOutput:
+        return ToolOutput(str(self.name), error=f"{type(error).__name__} - {error}")
 
 
 def _schema(function: Callable[..., Any]) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,15 +19,26 @@ class ToolCall:
         return {"name": self.name, "arguments": self.arguments}
 
 
-class QwenToolParser:
+class ToolParser(ABC):
+    """Parser of the tool calls in a reply."""
+
+    @abstractmethod
+    def parse(self, model_response: str) -> list[ToolCall]:
+        """Return the calls in a reply; malformed calls are ignored."""
+
+    @abstractmethod
+    def get_tool_prompt(self, tools_schema: str) -> str:
+        """Return the part of a system prompt that lists the tools and explains the notation."""
+
+
+class QwenToolParser(ToolParser):
     """Parser of ``<tool_call>{"name": …, "arguments": {…}}</tool_call>``."""
 
-    begin, end = "<tool_call>", "</tool_call>"
+    tool_call_begin, tool_call_end = "<tool_call>", "</tool_call>"
 
-    def parse(self, response: str) -> list[ToolCall]:
-        """Return the calls in a reply; malformed calls are ignored."""
+    def parse(self, model_response: str) -> list[ToolCall]:
         calls = []
-        for body in _between(response, self.begin, self.end):
+        for body in _between(model_response, self.tool_call_begin, self.tool_call_end):
             call = _object(body)
             if isinstance(call.get("name"), str) and isinstance(call.get("arguments", {}), dict):
                 calls.append(ToolCall(call["name"], call.get("arguments", {})))
@@ -37,22 +49,21 @@ class QwenToolParser:
             "\n\n# Tools\n\nYou may call one or more functions to assist with the user query.\n\n"
             f"You are provided with function signatures within <tools></tools> XML tags:\n<tools>\n{tools_schema}\n"
             "</tools>\n\nFor each function call, return a json object with function name and arguments within "
-            f"{self.begin}{self.end} XML tags:\n{self.begin}\n"
-            f'{{"name": <function-name>, "arguments": <args-json-object>}}\n{self.end}'
+            f"{self.tool_call_begin}{self.tool_call_end} XML tags:\n{self.tool_call_begin}\n"
+            f'{{"name": <function-name>, "arguments": <args-json-object>}}\n{self.tool_call_end}'
         )
 
 
-class R1ToolParser:
+class R1ToolParser(ToolParser):
     """Parser of DeepSeek-R1's notation, with the arguments in a fenced JSON block."""
 
-    begin, end, separator = "<｜tool▁call▁begin｜>", "<｜tool▁call▁end｜>", "function<｜tool▁sep｜>"
-    all_begin, all_end = "<｜tool▁calls▁begin｜>", "<｜tool▁calls▁end｜>"
+    tool_call_begin, tool_call_end, tool_sep = "<｜tool▁call▁begin｜>", "<｜tool▁call▁end｜>", "<｜tool▁sep｜>"
+    tool_calls_begin, tool_calls_end = "<｜tool▁calls▁begin｜>", "<｜tool▁calls▁end｜>"
 
-    def parse(self, response: str) -> list[ToolCall]:
-        """Return the calls in a reply; malformed calls are ignored."""
+    def parse(self, model_response: str) -> list[ToolCall]:
         calls = []
-        for body in _between(response, self.begin, self.end):
-            _, found, rest = body.partition(self.separator)
+        for body in _between(model_response, self.tool_call_begin, self.tool_call_end):
+            _, found, rest = body.partition(f"function{self.tool_sep}")
             name, fence, arguments = rest.partition("```json")
             block, closed, _ = arguments.partition("```")
             if found and fence and closed and name.strip() and (parsed := _object(block, None)) is not None:
@@ -63,23 +74,23 @@ class R1ToolParser:
         return (
             "\n# Tools\n\nYou may call one or more functions to assist with the user query.\n"
             f"<tools>\n{tools_schema}\n</tools>\n\nOutput format for tool calls:\n\n"
-            f"{self.all_begin}\n{self.begin}{self.separator}function_name\n"
-            f'```json\n{{"param1": "value1", "param2": "value2"}}\n```\n{self.end}\n{self.all_end}\n'
+            f"{self.tool_calls_begin}\n{self.tool_call_begin}function{self.tool_sep}function_name\n"
+            f'```json\n{{"param1": "value1", "param2": "value2"}}\n```\n{self.tool_call_end}\n{self.tool_calls_end}\n'
         )
 
 
-_PARSERS: dict[str, type[QwenToolParser] | type[R1ToolParser]] = {"qwen": QwenToolParser, "r1": R1ToolParser}
+_PARSERS: dict[str, type[ToolParser]] = {"qwen": QwenToolParser, "r1": R1ToolParser}
 
 
-def parser(name: str) -> QwenToolParser | R1ToolParser:
-    """Create the parser of this name.
+def get_tool_parser(parser_name: str) -> type[ToolParser]:
+    """Return the parser class of this name.
 
     Raises:
         ValueError: There is no such parser.
     """
-    if name not in _PARSERS:
-        raise ValueError(f"parser_name={name!r} is not one of {sorted(_PARSERS)}")
-    return _PARSERS[name]()
+    if parser_name not in _PARSERS:
+        raise ValueError(f"parser_name={parser_name!r} is not one of {sorted(_PARSERS)}")
+    return _PARSERS[parser_name]
 
 
 def _between(text: str, begin: str, end: str) -> list[str]:

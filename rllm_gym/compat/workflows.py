@@ -16,7 +16,7 @@ from typing import Any
 from rllm_gym.agents import Action, BaseAgent
 from rllm_gym.compat.environments import BaseEnv
 from rllm_gym.compat.rewards import RewardFunction
-from rllm_gym.compat.rollout import RolloutEngine, run_blocking
+from rllm_gym.compat.rollout import ModelOutput, RolloutEngine, run_blocking
 from rllm_gym.compat.types import Episode, Step, Trajectory
 
 
@@ -248,7 +248,10 @@ class MultiTurnWorkflow(Workflow):
         self.agent.update_from_env(observation, 0, False, info)
         for _ in range(self.max_steps):
             messages = self.agent.chat_completions
-            output = await self.rollout_engine.get_model_response(messages, application_id=uid, **kwargs)
+            output = await self.rollout_engine.get_model_response(
+                messages, application_id=uid, **{**self._limits(), **kwargs}
+            )
+            self._replied(output)
             action = self.agent.update_from_model(output.text)
             observation, reward, done, info = await self.run_in_executor(self.env.step, action)
             self.agent.update_from_env(observation, reward, done, info)
@@ -259,6 +262,37 @@ class MultiTurnWorkflow(Workflow):
     def reset(self, task: dict[str, Any] | None = None, uid: str | None = None) -> Any:
         super().reset(task, uid)
         return self.env.reset(task)
+
+    def _limits(self) -> dict[str, Any]:
+        """Return sampling parameters for the next reply."""
+        return {}
+
+    def _replied(self, output: ModelOutput) -> None:
+        """Called with each reply."""
+
+
+class CumulativeWorkflow(MultiTurnWorkflow):
+    """An agent in an environment, for at most ``max_steps`` turns and ``max_response_length`` tokens of the rollout
+    engine after the first prompt: replies and what the environment writes, together.
+    """
+
+    _first_prompt: int | None = None
+    _used = 0
+
+    def reset(self, task: dict[str, Any] | None = None, uid: str | None = None) -> Any:
+        self._first_prompt, self._used = None, 0
+        return super().reset(task, uid)
+
+    def _limits(self) -> dict[str, Any]:
+        left = self.rollout_engine.max_response_length - self._used
+        if left <= 0:
+            raise TerminationEvent(TerminationReason.MAX_RESPONSE_LENGTH_EXCEEDED)
+        return {"max_tokens": left}
+
+    def _replied(self, output: ModelOutput) -> None:
+        if self._first_prompt is None:
+            self._first_prompt = output.prompt_length
+        self._used = output.prompt_length + output.completion_length - self._first_prompt
 
 
 class SingleTurnWorkflow(MultiTurnWorkflow):

@@ -52,8 +52,15 @@ LAYERS = (
 )
 """The packages, lowest first. A package may import those before it. Parts of a package can be packages of their own."""
 
-UPWARD = {("rllm_gym.compat", "trainers")}
-"""Modules that import a higher package inside a function: ``rllm_gym.compat.AgentTrainer`` is resolved on access."""
+UPWARD = {
+    ("rllm_gym.compat.hydra_config", "trainers.config.other_names"),
+    ("rllm_gym.compat.hydra_config", "trainers.option_checks"),
+    ("rllm_gym.compat.trainer", "trainers"),
+    ("rllm_gym.compat.trainer", "trainers.config.mapping"),
+    ("rllm_gym.compat.trainer", "trainers.config_loading"),
+    ("rllm_gym.compat.trainer", "trainers.fine_tuning.sft"),
+}
+"""Modules that import a higher package inside a function: rLLM's trainers, which need torch only when they are used."""
 
 
 def source_files() -> dict[str, Path]:

@@ -169,27 +169,20 @@ class CodeEnv(SandboxedQuestionEnv):
     def _question(self, task: Task) -> str:
         task = code_task(task)
         data = self._data = task.data
-        cpu_s = data["time_limit_s"] or self.time_limit_s
-        limits = Limits(cpu_s=cpu_s, wall_s=5 + 3 * cpu_s, memory_mb=data["memory_mb"] or self.memory_mb)
+        everything = tests_of(data, self.time_limit_s, self.memory_mb)
+        limits = everything.limits
+        self._all: Tests = everything
         self._public: Tests | None = None
         self._hidden: Tests | None
-        if data["kind"] == "stdio":
-            tests = tuple(
-                StdioTest(case["stdin"], case["stdout"], tuple(case.get("also", ()))) for case in data["tests"]
-            )
+        if isinstance(everything, StdioTests):
             shown = self._shown = data["public_tests"]
-            everything = StdioTests(
-                tests, data["float_tolerance"], limits, checker=data["checker"], stdin_file=data["stdin_file"]
-            )
-            self._all: Tests = everything
-            self._public = replace(everything, tests=tests[:shown]) if shown else None
-            self._hidden = replace(everything, tests=tests[shown:]) if shown < len(tests) else None
+            self._public = replace(everything, tests=everything.tests[:shown]) if shown else None
+            self._hidden = replace(everything, tests=everything.tests[shown:]) if everything.tests[shown:] else None
         else:
             # Test code is not divided: the public assertions are separate, and mostly part of it as well.
             self._shown = 0
-            function_tests = FunctionTests(data["entry_point"], data["test"], data["test_style"], data["setup"], limits)
-            self._check_gradable(task, ungradable_reason(function_tests))
-            self._all = self._hidden = function_tests
+            self._check_gradable(task, ungradable_reason(everything))
+            self._hidden = everything
             if data["public_tests"]:
                 shown_code = "\n".join(data["public_tests"])
                 self._public = FunctionTests(data["entry_point"], shown_code, "assert", data["setup"], limits)
@@ -270,6 +263,16 @@ class CodeEnv(SandboxedQuestionEnv):
     def _add_info(self, info: dict[str, Any]) -> None:
         super()._add_info(info)
         info.update(_info_of("", 0, 0))  # the outcome of a graded program overwrites it
+
+
+def tests_of(data: Mapping[str, Any], time_limit_s: float, memory_mb: int) -> Tests:
+    """Return the tests in the data of a task (:func:`.row_to_code_task`), with these limits if it has none."""
+    cpu_s = data["time_limit_s"] or time_limit_s
+    limits = Limits(cpu_s=cpu_s, wall_s=5 + 3 * cpu_s, memory_mb=data["memory_mb"] or memory_mb)
+    if data["kind"] == "function":
+        return FunctionTests(data["entry_point"], data["test"], data["test_style"], data["setup"], limits)
+    tests = tuple(StdioTest(case["stdin"], case["stdout"], tuple(case.get("also", ()))) for case in data["tests"])
+    return StdioTests(tests, data["float_tolerance"], limits, checker=data["checker"], stdin_file=data["stdin_file"])
 
 
 def _count(verdict: CodeVerdict, shown: int) -> tuple[int, int]:

@@ -1,8 +1,9 @@
-"""rLLM's ``compute_pass_at_k``, which prints its results."""
+"""rLLM's ``compute_pass_at_k``, which prints its results, and ``save_trajectories``."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from pathlib import Path
 from typing import Any
 
 from rllm_gym import engine
@@ -29,3 +30,18 @@ def compute_pass_at_k(results: Iterable[Any]) -> dict[int, Estimate]:
     for k, estimate in table.items():
         print(f"Average Pass@{k} Accuracy: {float(estimate):.4f} (95% {estimate.low:.4f} … {estimate.high:.4f})")
     return table
+
+
+def save_trajectories(
+    results: Sequence[Any], save_dir: str = "./trajectories", filename: str = "trajectories.pt"
+) -> str:
+    """Write trajectories with ``torch.save``, and return the path. ``torch.load(path, weights_only=False)`` reads them,
+    which must only be done with files of one's own.
+    """
+    import torch
+
+    path = Path(save_dir, filename)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    torch.save(list(results), path)
+    print(f"Trajectories saved to {path}")
+    return str(path)
