@@ -140,7 +140,7 @@ def test_the_defaults_of_every_configuration_are_options_that_are_translated(nam
 @pytest.mark.parametrize(
     ("key", "value", "hint"),
     [
-        ("actor_rollout_ref.actor.clip_ratio_c", 3.0, "use algorithm.dual_clip"),
+        ("actor_rollout_ref.actor.clip_ratio_c", 3.0, "dual clipping is a loss of your own"),
         ("actor_rollout_ref.rollout.max_model_len", 4096, "use sampling.context_length"),
         ("actor_rollout_ref.actor.optim.lrr", 1e-6, r"did you mean actor_rollout_ref\.actor\.optim\.lr\?"),
         ("rllm.agent.max_step", 3, r"did you mean rllm\.agent\.max_steps\?"),
