@@ -406,4 +406,4 @@ const calls = { observe, locate, clickable, frameAt, prepare, verify, select, ch
 
 // The single entry point: takes a function name and arguments, returns JSON.
 const dispatch = async (name, ...args) => JSON.stringify(await calls[name](...args));
-Object.assign(dispatch, { noteListening, noteClosed, takeHosts });
+Object.assign(dispatch, { noteClosed, takeHosts });
