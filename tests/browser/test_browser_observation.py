@@ -185,7 +185,8 @@ def test_elements_that_others_listen_for_get_a_number(pool, site):
         gone.removeEventListener("click", f);
         gone.onclick = null;
         for (const kind of ["click", "dblclick", "contextmenu", "drop", "dragover", "touchstart", "touchend",
-                            "mousemove", "mousedown", "mouseup", "mouseover", "pointerdown", "pointerup", "pointerover"])
+                            "mousemove", "mousedown", "mouseup", "mouseover", "pointerdown", "pointerup",
+                            "pointerover"])
           root.addEventListener(kind, f, true);
         component.__reactProps$x1 = {onDrop: f, title: "t"};
         const tree = c.attachShadow({mode: "closed"});
