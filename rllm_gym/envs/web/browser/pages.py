@@ -185,7 +185,9 @@ class BrowserContext(_EventEmitter):
             ProtocolError: The context is closed.
         """
         width, height = self.viewport
-        wanted = {"url": "about:blank", "browserContextId": self.name, "width": width, "height": height}
+        # Each page has its own window: a full Chromium refuses a size for a second tab of a window.
+        size = {"width": width, "height": height, "newWindow": True}
+        wanted = {"url": "about:blank", "browserContextId": self.name, **size}
         target: str = (await self._root.send("Target.createTarget", wanted))["targetId"]
         # The browser reports a page before it answers; ``_coming`` keeps it until this wait.
         coming = self._coming.get(target)
