@@ -214,6 +214,20 @@ def test_elements_that_others_listen_for_get_a_number(pool, site):
     ]
 
 
+def test_places_to_drop_something_get_a_number(pool, site):
+    """Scripts find them by class or position when the mouse button is released."""
+    view = seen(
+        pool,
+        site,
+        """<style>.box {border: 1px solid; width: 90px; height: 40px}</style><div id=d>Drag me</div>
+        <div class=box>Here</div><div class="box drop-zone">Or here</div><div>Text</div>
+        <table><td class=box>Cell</table>
+        <script>d.addEventListener("mousedown", () => 1)</script>""",
+    )
+    shown = [(element.name, element.role, element.attributes.get("for")) for element in view.elements.values()]
+    assert shown == [("Drag me", "clickable", None), ("Here", "area", "drop"), ("Or here", "area", "drop")]
+
+
 def test_a_page_that_replaces_listener_functions_or_itself_is_observed(pool, site):
     async def scenario():
         script = """const native = EventTarget.prototype.addEventListener;

@@ -56,6 +56,7 @@ const byNumber = new Map(); // number -> WeakRef
 const listening = new WeakMap(); // node -> kinds of its mouse listeners, reported by listeners.js
 const closedRoots = new WeakMap(); // host -> root of a closed shadow tree, reported by the browser
 const knownHosts = new WeakSet(); // elements already checked for a closed shadow tree
+let dragging = false; // some element listens for the press of a button, as those that can be dragged do
 let next = 0;
 
 function numberOf(element) {
@@ -228,10 +229,15 @@ const INLINE_HANDLERS = {
 // Cursors that invite to use the mouse.
 const INVITING = new Set(["pointer", "grab", "grabbing", "move", "all-scroll", "context-menu", "copy", "zoom-in", "crosshair"]);
 
+const PRESSED = new Set(["html", "body", "button", "a", "input", "select", "textarea", "label", "summary"]);
+
 // Receive the nodes whose listeners have changed.
 function askForListeners() {
   const receive = (event) => {
-    for (const { relatedTarget } of event.getPredictedEvents()) listening.set(relatedTarget, event.pointerId);
+    for (const { relatedTarget } of event.getPredictedEvents()) {
+      listening.set(relatedTarget, event.pointerId);
+      if (event.pointerId & PRESS && nodeType(relatedTarget) === ELEMENT && !PRESSED.has(localName(relatedTarget))) dragging = true;
+    }
   };
   addEventListener(`${LISTENER_EVENT}!`, receive);
   dispatchEvent(new Event(LISTENER_EVENT));

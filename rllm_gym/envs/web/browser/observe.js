@@ -97,7 +97,7 @@ function visit(element, into, place) {
   const node = { r: role };
   if (inner.side) node.y = inner.side;
   if (numbered) node.n = numberOf(element);
-  nameNode(node, element, role, tag, children, isField, offers !== 0);
+  nameNode(node, element, role, tag, children, isField, offers !== 0 && role !== "row");
   const attributes = FIELDS.has(role) || isField ? fieldState(node, element, role) : {};
   const sort = attribute(element, "aria-sort");
   if (sort && sort !== "none") attributes.sort = clean(sort, 20);
@@ -134,27 +134,33 @@ function visitContents(element, tag, children, inner) {
   visitAll(element, children, inner);
 }
 
-// Elements that are used without a listener of their own: their container, or the document, listens for them, or a
-// style sheet shows something while the mouse is over them. They get a number if they contain no numbered element,
+// Elements that are used without a listener of their own: their container, or the document, listens for them, a style
+// sheet shows something while the mouse is over them, or something can be dropped there. They get a number if they contain no numbered element,
 // because the same events reach them through that one. Parts of a control or of anything with an inviting cursor get none.
 
 const USES = [[CLICK, "click"], [PRESS, "drag"], [HOVER, "hover"], [MENU, "right-click"], [DROP, "drop"]];
 const PROSE = new Set(["p", "h1", "h2", "h3", "h4", "h5", "h6", "pre", "blockquote", "label", "legend", "br", "hr"]);
-const ITEM_ROLES = new Set(["listitem", "row", "cell", "image", "canvas", "figure"]);
+const ITEM_ROLES = new Set(["listitem", "row", "cell", "columnheader", "rowheader", "image", "canvas", "figure"]);
+const CELLS = new Set(["cell", "columnheader", "rowheader"]);
+const DROP_CLASS = /(^|[\s_-])(droppable|drop-?(zone|target|area))($|[\s_-])/i;
 const GENERIC = new Set(["div", "span", "section"]);
 const PARTS = new Set(["table", "thead", "tbody", "tfoot", "tr"]);
-const ZONE_DEPTH = 3, SMALLEST_AREA_PX = 8, AREA_CHARS = 150;
+const ZONE_DEPTH = 3, SMALLEST_AREA_PX = 8, SMALLEST_TARGET_PX = 24, AREA_CHARS = 150;
 
 // What others offer to do with an element.
 function offersOf(element, role, tag, style, uses, inner, place) {
   if (inner.unseen || place.isPart || tag === "html" || tag === "body") return 0;
   let kinds = uses & HOVER;
   if (walk.hovers && matches(element, walk.hovers)) kinds |= HOVER;
-  if (!place.zone && !walk.offers) return kinds;
+  if (DROP_CLASS.test(attribute(element, "class") ?? "")) kinds |= DROP;
   const inline = inner.rect === null && role !== "image" && role !== "canvas";
+  // Something can be dragged: scripts often find the place to drop it by its position.
+  const isTarget = dragging && inner.rect?.width >= SMALLEST_TARGET_PX && inner.rect.height >= SMALLEST_TARGET_PX;
+  if (isTarget && !CELLS.has(role) && isBox(style)) kinds |= DROP;
+  if (!place.zone && !walk.offers) return kinds;
   const item = ITEM_ROLES.has(role) || (!PROSE.has(tag) && isRepeated(element));
   if (place.zone && item && (!inline || place.zone.depth === 0)) kinds |= place.zone.kinds;
-  if (walk.offers && !inline && role !== "cell" && (item || isBox(style))) kinds |= walk.offers;
+  if (walk.offers && !inline && !CELLS.has(role) && (item || isBox(style))) kinds |= walk.offers;
   return kinds;
 }
 
