@@ -4,12 +4,12 @@
 #   PYTHON=python3.12   Python interpreter    TORCH=cpu|default   source of torch (scripts/setup.sh)
 #   REQUIRE=all         fail on skipped tests SEED=1, LORA=1      options of the demo
 #   TESTS=tests/core    tests to run          PROCESSES=2         parallel processes
-#   PART=2/5            run every fifth long test, starting with the second
+#   PART=2/5            run every fifth test (long, gauntlet), starting with the second
 #   LIBS="trl ray"      third-party libraries to test
 
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-llm test test-long test-integrations lint format docs clean
+.PHONY: help setup demo demo-llm test test-long test-gauntlet test-integrations lint format docs clean
 
 BIN := .venv/bin
 TESTS ?= tests
@@ -50,6 +50,12 @@ test-long: setup ## long tests, and random examples of hypothesis (PART=2/5: eve
 	@scripts/system_packages.sh $(SYSTEM_PACKAGES)
 	@scripts/mcp_servers.sh
 	$(PYTEST) $(if $(PART),-m long --part=$(PART),-m 'long or hypothesis' --hypothesis-profile=random)
+
+test-gauntlet: TESTS = tests/gauntlet
+test-gauntlet: setup ## the browser on applications of others, installed in ~/.cache/rllm-gym/gauntlet (PART=2/5)
+	@scripts/system_packages.sh $(SYSTEM_PACKAGES)
+	@scripts/gauntlet.sh
+	$(PYTEST) $(if $(PART),--part=$(PART))
 
 test-integrations: setup ## tests with third-party libraries, each in its own environment under .integrations
 	@PROCESSES=$(PROCESSES) scripts/integrations.sh $(if $(REQUIRE),--require=$(REQUIRE)) $(LIBS)

@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import signal
 from collections.abc import Awaitable, Callable
 from typing import Any
 
 import psutil
 import pytest
 
-from rllm_gym.envs.web.browser import BrowserPool, BrowserSession, SiteFault
+from rllm_gym.envs.web.browser import BrowserFault, BrowserPool, BrowserSession, SiteFault
 from rllm_gym.envs.web.browser.tabs import MAX_TABS
 from rllm_gym.envs.web.sites.http import Handler, Request, Response
 from rllm_gym.parsing.browser_actions import parse_browser_action
 from tests.browser.browser_processes import command_line
 from tests.browser.long_timeouts import use_long_timeouts
+from tests.waiting import auntil
 
 WELL_BEHAVED = {"http://b.test": lambda request: Response(b"<title>quiet</title><p>quiet")}
 
@@ -158,6 +160,44 @@ def test_a_page_whose_renderer_dies_is_replaced(pool: BrowserPool) -> None:
 
     grow = "const all = []; while (true) all.push(new Array(1e6).fill(1.5))"
     run_scenario(pool, served(f"<button onclick='{grow}'>go</button>"), scenario)
+
+
+@pytest.mark.parametrize(
+    ("actions", "sent", "is_fault"),
+    [
+        ([], signal.SIGSEGV, True),  # the model has done nothing yet,
+        (["wait()"], signal.SIGSEGV, True),  # or nothing that could cause it
+        (["click({})"], signal.SIGKILL, True),  # no script can cause this
+        # It may be a late effect of the click: if it were a fault, a model could discard the episodes it is losing.
+        (["click({})", "wait()"], signal.SIGSEGV, False),
+    ],
+)
+def test_a_crash_is_a_fault_if_the_model_cannot_have_caused_it(
+    chromium: str, actions: list[str], sent: signal.Signals, is_fault: bool
+) -> None:
+    others = set(renderers())
+
+    async def scenario() -> None:
+        with BrowserPool(chromium, prewarm=0) as pool:
+            session = await pool.open(sites={"http://a.test": served("<button>go</button>")})
+            await session.goto("http://a.test/")
+            (number,) = (await session.observe()).elements
+            for action in actions:
+                assert await act(session, action.format(number)) == ""
+            (renderer,) = set(renderers()) - others
+            renderer.send_signal(sent)
+            await auntil(lambda: session.tabs.crashed)
+            if is_fault:
+                for again in (session.observe(), act(session, "wait()")):
+                    with pytest.raises(BrowserFault) as raised:
+                        await again
+                    assert raised.value.kind == "page_crashed"
+            else:
+                assert "http://a.test/ crashed; this is a new one" in await observed_text(session)
+                await assert_recovers(session)
+            await session.close()
+
+    asyncio.run(scenario())
 
 
 def renderers() -> list[psutil.Process]:

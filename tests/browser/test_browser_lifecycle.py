@@ -54,6 +54,25 @@ def test_a_site_of_this_process_is_served_like_a_real_one(pool: BrowserPool) -> 
     assert not any("proxy" in name for request in asked for name in request.headers)
 
 
+def test_text_of_a_site_without_a_charset_is_read_as_utf8_if_it_is(pool: BrowserPool) -> None:
+    cases = {
+        "ö 确定": ("ö 确定".encode(), "text/html"),
+        "é": (b"\xe9", "text/html"),
+        "ж": (b"\xd6", "text/html; charset=koi8-r"),
+    }
+
+    async def scenario(body: bytes, kind: str) -> str:
+        site = lambda request: Response(b"<p>" + body, headers={"content-type": kind})  # noqa: E731
+        session = await pool.open(sites={"http://a.test": site})
+        await session.goto("http://a.test/")
+        text: str = await session.evaluate("document.body.innerText")
+        await session.close()
+        return text
+
+    for expected, served in cases.items():
+        assert asyncio.run(scenario(*served)).lower() == expected
+
+
 def test_episodes_share_nothing(pool: BrowserPool) -> None:
     async def scenario() -> None:
         first, second = [await pool.open(sites=HELLO) for _ in range(2)]

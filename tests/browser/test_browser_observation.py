@@ -161,6 +161,100 @@ def test_elements_clickable_by_listener_or_cursor_get_a_number(pool, site):
     assert 'text "plain"' in text
 
 
+def test_elements_that_others_listen_for_get_a_number(pool, site):
+    """Delegated listeners, menus of style sheets, handlers of React: without a number no action reaches them."""
+    view = seen(
+        pool,
+        site,
+        """<style>nav li ul {display: none} nav li:hover > ul {display: block} .box {border: 1px solid}</style>
+        <ul id=list><li>Item one</li><li>Item two</li></ul>
+        <nav><ul><li class=m>Menu<ul><li>hidden</li></ul></li><li class=m>No menu</li></ul></nav>
+        <div class=box>Boxed area</div><div>Plain area</div><p>Prose</p><p>Prose</p>
+        <div id=root><div id=component>Component</div><div>Text</div></div>
+        <div id=own>Own menu</div><div id=once>Property</div><div id=gone>No more</div>
+        <div id=card onclick="1" style="cursor: pointer"><div class=x>One</div><div class=x>card</div></div>
+        <x-c id=c></x-c>
+        <script>
+        list.addEventListener("mousedown", () => 1);
+        addEventListener("contextmenu", () => 1);
+        own.addEventListener("contextmenu", () => 1);
+        once.onclick = () => 1;
+        const f = () => 1;
+        gone.addEventListener("click", f);
+        gone.onclick = f;
+        gone.removeEventListener("click", f);
+        gone.onclick = null;
+        for (const kind of ["click", "dblclick", "contextmenu", "drop", "dragover", "touchstart", "touchend",
+                            "mousemove", "mousedown", "mouseup", "mouseover", "pointerdown", "pointerup",
+                            "pointerover"])
+          root.addEventListener(kind, f, true);
+        component.__reactProps$x1 = {onDrop: f, title: "t"};
+        const tree = c.attachShadow({mode: "closed"});
+        tree.innerHTML = "<i id=i>In a closed tree</i>";
+        tree.firstChild.addEventListener("click", f);
+        </script>""",
+    )
+    shown = [
+        (element.name or element.text, element.role, element.attributes.get("for"))
+        for element in view.elements.values()
+    ]
+    assert [(name, use) for name, role, use in shown if role == "listitem"] == [
+        ("Item one", "drag, right-click"),
+        ("Item two", "drag, right-click"),
+        ("Menu", "hover, right-click"),
+        ("No menu", "right-click"),
+    ]
+    assert [item for item in shown if item[1] not in ("list", "listitem")] == [
+        ("Boxed area", "area", "right-click"),
+        ("Component", "area", "drop"),
+        ("Own menu", "area", "right-click"),
+        ("Property", "clickable", None),
+        ("One card", "clickable", None),
+        ("In a closed tree", "clickable", None),
+    ]
+
+
+def test_places_to_drop_something_get_a_number(pool, site):
+    """Scripts find them by class or position when the mouse button is released."""
+    view = seen(
+        pool,
+        site,
+        """<style>.box {border: 1px solid; width: 90px; height: 40px}</style><div id=d>Drag me</div>
+        <div class=box>Here</div><div class="box drop-zone">Or here</div><div>Text</div>
+        <table><td class=box>Cell</table>
+        <script>d.addEventListener("mousedown", () => 1)</script>""",
+    )
+    shown = [(element.name, element.role, element.attributes.get("for")) for element in view.elements.values()]
+    assert shown == [("Drag me", "clickable", None), ("Here", "area", "drop"), ("Or here", "area", "drop")]
+
+
+def test_a_page_that_replaces_listener_functions_or_itself_is_observed(pool, site):
+    async def scenario():
+        script = """const native = EventTarget.prototype.addEventListener;
+        EventTarget.prototype.addEventListener = function (...args) { return native.apply(this, args) };
+        a.addEventListener("click", () => document.title = "clicked");
+        addEventListener("message", () => {
+          document.open();
+          document.write("<div id=b>Second</div>");
+          document.close();
+          document.getElementById("b").addEventListener("click", () => 1);
+        });"""
+        page = f"<!doctype html><title>T</title><div id=a>First</div><script>{script}</script>"
+        session = await pool.open(sites={"http://a.test": site(page)})
+        await session.goto("http://a.test/")
+        (number,) = (await session.observe()).elements
+        assert await session.act(parse_browser_action(f"click({number})")) == ""
+        first = await session.observe()
+        await session.evaluate("new Promise(r => { postMessage(1); setTimeout(r) })")
+        second = await session.observe()
+        await session.close()
+        return first, second
+
+    first, second = asyncio.run(scenario())
+    assert first.title == "clicked"
+    assert [element.name for element in second.elements.values()] == ["Second"]
+
+
 def test_frames_and_shadow_trees_are_included(pool, site):
     view = seen(
         pool,
@@ -200,15 +294,28 @@ HOSTILE = """
 <form id=f><input name=localName><input name=parentNode><input name=getAttribute><input name=nodeType>
 <input name=firstChild><input name=children><input name=matches><button name=getBoundingClientRect>Go</button></form>
 <img name=body><img name=title><img name=activeElement><img name=documentElement><img name=querySelectorAll>
+<div id=d1>before</div><div id=d2>after</div>
 <script>
-for (const kind of [Array, String, Object, Map, WeakMap, Set, Promise, Element, Node, Document, HTMLElement])
+const tell = () => 1, divs = [d1, d2], {apply} = Reflect, {addEventListener} = EventTarget.prototype;
+window.looks = [
+  addEventListener, removeEventListener, Object.getOwnPropertyDescriptor(HTMLElement.prototype, "onclick").set,
+].map(f => [
+  f.name, f.length, String(f).includes("[native code]"), Reflect.ownKeys(f).length, "prototype" in f,
+].join(" "));
+try { addEventListener.call({}, "click", tell) } catch (error) { window.looks.push(error.message) }
+d1.addEventListener("click", tell);
+dispatchEvent = () => window.seen = "dispatched";
+Reflect.apply = () => window.seen = "applied";
+for (const kind of [Array, String, Object, Map, WeakMap, Set, Promise, Element, Node, Document, HTMLElement, WeakRef,
+                    Function, EventTarget, Event, MouseEvent, PointerEvent, NodeList])
   for (const name of Object.getOwnPropertyNames(kind.prototype))
     if (name !== "constructor")
       try {
         Object.defineProperty(kind.prototype, name, {get() { window.seen = name; return () => "forged" }});
       } catch {}
 JSON.stringify = JSON.parse = window.getComputedStyle = setTimeout = requestAnimationFrame = () => "forged";
-window.MutationObserver = window.URL = window.Map = null;
+window.MutationObserver = window.URL = window.Map = window.Set = window.WeakRef = window.PointerEvent = null;
+apply(addEventListener, divs[1], ["click", tell]);
 delete window.seen;
 </script>"""
 
@@ -221,10 +328,18 @@ def test_scripts_of_the_page_cannot_affect_the_observer(pool, site):
         button = next(number for number, element in view.elements.items() if element.name == "Go")
         error = await session.act(parse_browser_action(f"hover({button})"))
         noticed = await session.evaluate("window.seen ?? null", world="main")
+        looks = await session.evaluate("looks", world="main")
         await session.close()
-        return view, error, noticed
+        return view, error, noticed, looks
 
-    view, error, noticed = asyncio.run(scenario())
+    view, error, noticed, looks = asyncio.run(scenario())
+    assert looks == [
+        "addEventListener 2 true 2 false",
+        "removeEventListener 2 true 2 false",
+        "set onclick 1 true 2 false",
+        "Illegal invocation",
+    ]
+    assert [item.name for item in view.elements.values() if item.role == "clickable"] == ["before", "after"]
     assert len([item for item in view.elements.values() if item.role == "textbox"]) == 7
     assert "forged" not in view.text
     assert error == ""

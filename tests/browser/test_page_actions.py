@@ -545,3 +545,20 @@ def test_unknown_keys_are_refused():
         with pytest.raises(UnknownKey) as error:
             checked_key(text)
         assert len(str(error.value)) < 600, text[:100]
+
+
+def test_text_goes_into_an_editor_that_keeps_its_field_hidden(pool):
+    """Code editors draw the text themselves; the field that receives the keys cannot be seen."""
+    page = """<div id=editor onmousedown="setTimeout(() => field.focus())" style="border: 1px solid">Editor</div>
+    <textarea id=field style="position: absolute; left: -999px; width: 5px"
+    oninput="out.textContent = value"></textarea>
+    <div onclick="1">Other</div>"""
+
+    async def scenario(driver: BrowserDriver) -> None:
+        assert await driver.do('type(<Editor>, "ab")') == ""
+        assert await driver.output_text() == "ab"
+        assert await driver.do('fill(<Editor>, "cd")') == ""
+        assert await driver.output_text() == "cd"
+        assert "is not a field" in await driver.do('fill(<Other>, "x")')
+
+    run_scenario(pool, page, scenario)

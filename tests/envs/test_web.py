@@ -215,6 +215,7 @@ def test_the_first_observation_suffices_to_act_and_later_ones_show_only_the_page
         assert "Lamp 2" in refused
         unreadable, *_, info = env.step("hm")
         assert info["invalid_action"]
+        assert info["action_error"] == ""  # that of the turn before
         assert len(unreadable) < 500
     finally:
         env.close()

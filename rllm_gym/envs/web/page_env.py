@@ -226,7 +226,8 @@ class PageEnv(AsyncTextEnv):
 
     def _add_info(self, info: dict[str, Any]) -> None:
         info["url"] = self.page.url[:_URL_CHARS]
-        info["action_error"] = self._error
+        # A reply without an action leaves that of the turn before.
+        info["action_error"] = "" if info["invalid_action"] else self._error
 
     def render(self) -> str | np.ndarray | None:
         """Return the latest observation (``"ansi"``) or the page as a picture (``"rgb_array"``)."""

@@ -168,6 +168,7 @@ function unwritable(field, number) {
 function prepare(number, text, where) {
   const field = fieldOf(number);
   if (!field) return { gone: true };
+  if (!isField(field) && !controlRole(field, localName(field)) && !INTERACTIVE.has(explicitRole(field))) return { byClick: true };
   const error = unwritable(field, number);
   if (error) return { error };
   reveal(field);
@@ -188,6 +189,14 @@ function prepare(number, text, where) {
   else if (field.type !== "number" && field.type !== "email") field.setSelectionRange(field.value.length, field.value.length);
   if (text === "" && where === "all") document.execCommand("delete");
   return { type: text !== "" };
+}
+
+// Whether a click on an element, which is not a field itself, has put the focus into one: editors have a hidden field.
+async function editing(number) {
+  await frame(100); // some do that in the next frame
+  const field = focusedElement();
+  if (!field || !isField(field) || unwritable(field, number)) return { error: "is not a field that can be filled" };
+  return {};
 }
 
 function setValue(field, text) {
@@ -402,8 +411,8 @@ function position() {
   return { own };
 }
 
-const calls = { observe, locate, clickable, frameAt, prepare, verify, select, checked, focus, scroll, resolve, position, still, watchDrag, dragBegan };
+const calls = { observe, locate, clickable, frameAt, prepare, editing, verify, select, checked, focus, scroll, resolve, position, still, watchDrag, dragBegan };
 
 // The single entry point: takes a function name and arguments, returns JSON.
 const dispatch = async (name, ...args) => JSON.stringify(await calls[name](...args));
-Object.assign(dispatch, { noteListening, noteClosed, takeHosts });
+Object.assign(dispatch, { noteClosed, takeHosts });

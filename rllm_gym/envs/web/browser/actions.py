@@ -277,7 +277,12 @@ async def _fill(context: _ActionContext, action: BrowserAction) -> None:
     if len(text) > _TEXT_CHARS:
         raise ActionFailed(f"The text has {len(text)} characters; fill takes at most {_TEXT_CHARS}.")
     ready = await context.on_element(action.element, "prepare", text, "all")
-    if ready["type"]:
+    if ready.get("byClick"):
+        await _click_to_edit(context, action)
+        await press_key(context.tab.isolated, checked_key("Control+a"))
+        await press_key(context.tab.isolated, checked_key("Delete"))
+        await context.tab.isolated.send("Input.insertText", text=text)
+    elif ready["type"]:
         await context.tab.isolated.send("Input.insertText", text=text)
         await context.on_element(action.element, "verify", text)
 
@@ -286,8 +291,16 @@ async def _type(context: _ActionContext, action: BrowserAction) -> None:
     text = action.text or ""
     if len(text) > _TYPED_CHARS:
         raise ActionFailed(f"The text has {len(text)} characters; type takes at most {_TYPED_CHARS}, use fill.")
-    await context.on_element(action.element, "prepare", text, "end")
+    ready = await context.on_element(action.element, "prepare", text, "end")
+    if ready.get("byClick"):
+        await _click_to_edit(context, action)
     await type_text(context.tab.isolated, text)
+
+
+async def _click_to_edit(context: _ActionContext, action: BrowserAction) -> None:
+    """Click an element that is not a field, such as a code editor, and check that a field in it then has the focus."""
+    await context.click_at(*await context.point_of(action.element, "clickable"))
+    await context.on_element(action.element, "editing")
 
 
 async def _select(context: _ActionContext, action: BrowserAction) -> None:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from rllm_gym.envs.web.browser.chromium import Chromium
 from rllm_gym.envs.web.browser.errors import BrowserFault
+from rllm_gym.envs.web.browser.isolated_world import LISTENER_EVENT
 from rllm_gym.envs.web.browser.network_policy import NetworkPolicy
 from rllm_gym.envs.web.browser.proxy import NetworkProxy
 
@@ -192,7 +193,9 @@ def _discard_unwanted(taking: asyncio.Future[PooledContext]) -> None:
 
 @cache
 def _init_script() -> str:
-    return files("rllm_gym.envs.web.browser").joinpath("init.js").read_text(encoding="utf-8")
+    folder = files("rllm_gym.envs.web.browser")
+    scripts = [folder.joinpath(name).read_text(encoding="utf-8") for name in ("listeners.js", "init.js")]
+    return "\n".join(scripts).replace("LISTENER_EVENT", LISTENER_EVENT)
 
 
 async def _close_context(context: PooledContext) -> None:

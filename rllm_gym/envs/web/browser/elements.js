@@ -24,7 +24,10 @@ const shadowRoot = getter(Element.prototype, "shadowRoot");
 const assignedSlot = getter(Element.prototype, "assignedSlot");
 const attribute = method(Element.prototype, "getAttribute");
 const hasAttribute = method(Element.prototype, "hasAttribute");
+const attributeNames = method(Element.prototype, "getAttributeNames");
 const matches = method(Element.prototype, "matches");
+const nextElement = getter(Element.prototype, "nextElementSibling");
+const previousElement = getter(Element.prototype, "previousElementSibling");
 const rectOf = method(Element.prototype, "getBoundingClientRect");
 const clientWidth = getter(Element.prototype, "clientWidth");
 const clientHeight = getter(Element.prototype, "clientHeight");
@@ -50,9 +53,10 @@ const NAME_CHARS = 300, TEXT_CHARS = 4000, VALUE_CHARS = 2000;
 
 const numbers = new WeakMap();
 const byNumber = new Map(); // number -> WeakRef
-const listening = new WeakSet(); // elements with mouse listeners, reported by the browser
+const listening = new WeakMap(); // node -> kinds of its mouse listeners, reported by listeners.js
 const closedRoots = new WeakMap(); // host -> root of a closed shadow tree, reported by the browser
 const knownHosts = new WeakSet(); // elements already checked for a closed shadow tree
+let dragging = false; // some element listens for the press of a button, as those that can be dragged do
 let next = 0;
 
 function numberOf(element) {
@@ -185,7 +189,7 @@ const PLAIN_TEXT = new Set(["text", "search", "password"]);
 const FIELDS = new Set(["textbox", "searchbox", "spinbutton", "slider", "colorpicker", "combobox", "listbox", "file"]);
 // Roles named by their content. The content is not listed below the element if it is only text.
 const NAMED_BY_CONTENT = new Set(
-  ("button link tab menuitem menuitemcheckbox menuitemradio option treeitem switch checkbox radio clickable " +
+  ("button link tab menuitem menuitemcheckbox menuitemradio option treeitem switch checkbox radio clickable area " +
     "gridcell cell columnheader rowheader heading tooltip").split(" "),
 );
 
@@ -211,15 +215,50 @@ function controlRole(element, tag) {
 const isEditingHost = (element) =>
   namespaceURI(element) === HTML && hasAttribute(element, "contenteditable") && isContentEditable(element);
 
-// Clickable without a role: because of a listener, a cursor or a tab stop.
-function seemsClickable(element, tag, newPointer) {
-  if (tag === "body" || tag === "html") return false;
-  if (tag === "label" && element.control) return false;
-  if (listening.has(element) || newPointer) return true;
-  if (hasAttribute(element, "onclick") || hasAttribute(element, "onmousedown") || hasAttribute(element, "onpointerdown")) return true;
-  if (attribute(element, "draggable") === "true") return true;
+// Uses without a role
+
+const CLICK = 1, HOVER = 2, MENU = 4, DROP = 8, PRESS = 16;
+const INLINE_HANDLERS = {
+  __proto__: null,
+  onclick: CLICK, ondblclick: CLICK, onmouseup: CLICK, onpointerup: CLICK, onmousemove: CLICK, ontouchend: CLICK,
+  onmousedown: PRESS, onpointerdown: PRESS, ontouchstart: PRESS,
+  onmouseenter: HOVER, onmouseover: HOVER, onpointerenter: HOVER, onpointerover: HOVER,
+  oncontextmenu: MENU, ondrop: DROP, ondragover: DROP, ondragenter: DROP,
+  "aria-haspopup": CLICK, "aria-expanded": CLICK, "aria-grabbed": CLICK, "aria-dropeffect": DROP,
+};
+// Cursors that invite to use the mouse.
+const INVITING = new Set(["pointer", "grab", "grabbing", "move", "all-scroll", "context-menu", "copy", "zoom-in", "crosshair"]);
+
+const PRESSED = new Set(["html", "body", "button", "a", "input", "select", "textarea", "label", "summary"]);
+
+// Receive the nodes whose listeners have changed.
+function askForListeners() {
+  const receive = (event) => {
+    for (const { relatedTarget } of event.getPredictedEvents()) {
+      listening.set(relatedTarget, event.pointerId);
+      if (event.pointerId & PRESS && nodeType(relatedTarget) === ELEMENT && !PRESSED.has(localName(relatedTarget))) dragging = true;
+    }
+  };
+  addEventListener(`${LISTENER_EVENT}!`, receive);
+  dispatchEvent(new Event(LISTENER_EVENT));
+  removeEventListener(`${LISTENER_EVENT}!`, receive);
+}
+
+// The kinds of events that an element listens for itself.
+function heard(element) {
+  let kinds = listening.get(element) ?? 0;
+  for (const name of attributeNames(element)) kinds |= INLINE_HANDLERS[name] ?? 0;
+  return kinds;
+}
+
+// What an element is for, according to its listeners, its cursor or a tab stop.
+function usesOf(element, tag, newCursor) {
+  if (tag === "body" || tag === "html") return 0;
+  if (tag === "label" && element.control) return 0;
+  const kinds = heard(element);
+  if (newCursor || attribute(element, "draggable") === "true") return kinds | CLICK;
   const stop = attribute(element, "tabindex");
-  return stop !== null && Number.parseInt(stop, 10) >= 0;
+  return stop !== null && Number.parseInt(stop, 10) >= 0 ? kinds | CLICK : kinds;
 }
 
 // State

@@ -9,7 +9,7 @@ class BrowserFault(EnvironmentFault):
     """The browser failed during an episode. Other episodes continue, and the next one gets a working browser.
 
     ``kind`` is ``"browser_unavailable"`` (no browser can be started here), ``"browser_died"`` (its process ended),
-    ``"page_crashed"`` (a renderer died and could not be replaced) or ``"browser_deadline"`` (it did not answer).
+    ``"page_crashed"`` (a renderer died, and not because of the model) or ``"browser_deadline"`` (it did not answer).
     """
 
 

@@ -14,7 +14,10 @@ from rllm_gym.envs.web.browser.cdp import CDPSession, Handler, ProtocolError
 from rllm_gym.envs.web.browser.errors import BrowserFault
 
 _NAME = "rllm-gym"
-_LISTENER_WORLD = "rllm-gym listeners"
+
+LISTENER_EVENT = secrets.token_hex(16)
+"""Name of the events by which our scripts exchange the nodes that a page's scripts listen on. Pages do not know it."""
+
 ANSWER_S = 20.0
 """Seconds a page may take to answer, for pages that compute forever."""
 
@@ -37,8 +40,6 @@ class IsolatedWorlds:
     def __init__(self, cdp: CDPSession, main_frame: str) -> None:
         self._cdp = cdp
         self._contexts: dict[str, int] = {}
-        self._documents: dict[str, str] = {}
-        self._listening: dict[str, set[int]] = {}
         self._context_lock = asyncio.Lock()
         self._key = f"k{secrets.token_hex(16)}"
         self.main_frame = main_frame
@@ -101,34 +102,6 @@ class IsolatedWorlds:
             raise BrowserFault(f"the page could not be read: {text[:500]}", kind="page_unreadable")
         return json.loads(answer["result"]["value"])
 
-    async def document(self, frame: str) -> str:
-        """Return a handle of a frame's document, for queries about its nodes.
-
-        The handle belongs to a world that is used for nothing else: a search for listeners can leave foreign elements
-        in the world of its handle (Chromium 156), whose getters then raise "Illegal invocation".
-        """
-        if frame not in self._documents:
-            created = await self.send("Page.createIsolatedWorld", frameId=frame, worldName=_LISTENER_WORLD)
-            context = created["executionContextId"]
-            answer = await self.send("Runtime.evaluate", expression="document", contextId=context)
-            self._documents[frame] = answer["result"]["objectId"]
-        return self._documents[frame]
-
-    async def call_with_nodes(self, frame: str, name: str, nodes: Sequence[int]) -> bool:
-        """Call a function of our scripts with nodes of the frame from the protocol. Returns whether there were any."""
-        context = await self._context(frame)
-        asked = [self.send("DOM.resolveNode", backendNodeId=node, executionContextId=context) for node in nodes]
-        found = await asyncio.gather(*asked, return_exceptions=True)
-        for item in found:
-            # Skip nodes of another frame and nodes that have been removed.
-            if isinstance(item, BaseException) and not isinstance(item, DocumentGone):
-                raise item
-        objects = [item["object"] for item in found if not isinstance(item, BaseException)]
-        handles = [item["objectId"] for item in objects if "objectId" in item]
-        if handles:
-            await self._call_with_handles(frame, name, handles)
-        return bool(handles)
-
     async def open_closed_trees(self, frame: str) -> bool:
         """Pass the closed shadow trees of the requested elements to our scripts. Returns whether there were any."""
         context = await self._context(frame)
@@ -159,14 +132,6 @@ class IsolatedWorlds:
         )
         await asyncio.gather(*(self.send("Runtime.releaseObject", objectId=item) for item in handles))
 
-    def knows(self, frame: str) -> bool:
-        """Return whether a frame's document was observed before."""
-        return frame in self._listening
-
-    def listening(self, frame: str) -> set[int]:
-        """Return the nodes of a frame's document whose listeners are known."""
-        return self._listening.setdefault(frame, set())
-
     async def _context(self, frame: str) -> int:
         async with self._context_lock:
             if frame not in self._contexts:
@@ -180,8 +145,6 @@ class IsolatedWorlds:
 
     def _forget(self, frame: str) -> None:
         self._contexts.pop(frame, None)
-        self._documents.pop(frame, None)
-        self._listening.pop(frame, None)
 
 
 @cache
@@ -189,7 +152,8 @@ def _source() -> str:
     """Return our scripts as one expression: the function that answers calls by name."""
     folder = files("rllm_gym.envs.web.browser")
     scripts = [folder.joinpath(name).read_text(encoding="utf-8") for name in ("elements.js", "observe.js", "act.js")]
-    return '(() => {\n"use strict";\n' + "\n".join(scripts) + "\nreturn dispatch;\n})()"
+    event = f"const LISTENER_EVENT = {json.dumps(LISTENER_EVENT)};"
+    return '(() => {\n"use strict";\n' + "\n".join([event, *scripts]) + "\nreturn dispatch;\n})()"
 
 
 def is_navigation(error: Exception) -> bool:

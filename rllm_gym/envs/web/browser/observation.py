@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -24,12 +23,8 @@ CHARS = 20_000
 _NODES = 20_000
 _TREE_CHARS = 300_000
 _MAX_FRAMES = 20
-_MAX_LISTENERS = 300
 _URL_CHARS = 1_000
 _TRIES = 8
-_MOUSE_EVENTS = frozenset(
-    ("click", "dblclick", "mousedown", "mouseup", "pointerdown", "pointerup", "mousemove", "touchstart", "touchend")
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +34,8 @@ class Element:
     Attributes:
         number: The element's number in actions. It is kept for the element's lifetime and never reused.
         role: ``button``, ``link``, ``textbox`` …; ``clickable`` if only a listener or cursor indicates that it can be
-            clicked.
+            clicked, ``area`` for other uses of the mouse, which the attribute ``for`` names: ``hover``,
+            ``right-click``, ``drop``, and ``click`` or ``drag`` if a container listens for the element.
         name: Its name on the page.
         value: The content of a field; for a list the chosen options, separated by line breaks.
         options: The first fifty options of a list.
@@ -242,16 +238,12 @@ async def _fill(
 
 
 async def _document(registry: ElementRegistry, isolated: IsolatedWorlds, frame: str) -> dict[str, Any]:
-    """Return one frame's document, with the elements that listen for the mouse marked."""
-    if not isolated.knows(frame):
-        await _mark_listeners(isolated, frame)
-        seen, again = await _tree(registry, isolated, frame), False
-    else:
-        seen, again = await asyncio.gather(_tree(registry, isolated, frame), _mark_listeners(isolated, frame))
+    """Return one frame's document."""
+    seen = await _tree(registry, isolated, frame)
     # Only rarely does the browser provide something that the page's document does not.
-    if seen["hosts"]:
-        again = await isolated.open_closed_trees(frame) or again
-    return await _tree(registry, isolated, frame) if again else seen
+    if seen["hosts"] and await isolated.open_closed_trees(frame):
+        seen = await _tree(registry, isolated, frame)
+    return seen
 
 
 async def _tree(registry: ElementRegistry, isolated: IsolatedWorlds, frame: str) -> dict[str, Any]:
@@ -261,24 +253,6 @@ async def _tree(registry: ElementRegistry, isolated: IsolatedWorlds, frame: str)
     seen: dict[str, Any] = await isolated.call("observe", limits, frame=frame)
     registry.next_number = seen["next"]
     return seen
-
-
-async def _mark_listeners(isolated: IsolatedWorlds, frame: str) -> bool:
-    """Mark the elements with mouse listeners in the isolated world: only the browser, not the page, can list them.
-
-    Returns:
-        Whether there were new ones.
-    """
-    document = await isolated.document(frame)
-    answer = await isolated.send("DOMDebugger.getEventListeners", objectId=document, depth=-1, pierce=True)
-    found = {
-        item["backendNodeId"]
-        for item in answer["listeners"]
-        if item["type"] in _MOUSE_EVENTS and "backendNodeId" in item
-    }
-    new = sorted(found - isolated.listening(frame))[:_MAX_LISTENERS]
-    isolated.listening(frame).update(new)
-    return bool(new) and await isolated.call_with_nodes(frame, "noteListening", new)
 
 
 def _element(node: Node) -> Element:

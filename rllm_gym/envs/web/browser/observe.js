@@ -50,9 +50,8 @@ function visit(element, into, place) {
   const inner = placeWithin(element, tag, style, display, place);
   if (inner === null) return;
   if (walk.hosts.length < MOST_HOSTS && mayHideTree(element, tag, inner.rect)) walk.hosts.push(element);
-  const pointer = style.cursor === "pointer";
-  const newPointer = pointer && !place.pointer;
-  inner.pointer = pointer;
+  inner.cursor = INVITING.has(style.cursor) ? style.cursor : "";
+  const newCursor = inner.cursor !== "" && inner.cursor !== place.cursor;
 
   let role = explicitRole(element);
   let control = controlRole(element, tag) || (isEditingHost(element) ? "textbox" : "");
@@ -64,34 +63,49 @@ function visit(element, into, place) {
     if (!inner.unseen) addFrame(element, into, inner);
     return;
   }
-  if (tag === "svg") return visitSvg(element, style, into, inner, newPointer);
-  const interactive = control !== "" || INTERACTIVE.has(role) || seemsClickable(element, tag, newPointer);
+  if (tag === "svg") return visitSvg(element, style, into, inner, newCursor);
+  const uses = usesOf(element, tag, newCursor);
+  const named = control !== "" || INTERACTIVE.has(role);
+  const interactive = named || (uses & ~HOVER) !== 0;
   const scrolls = scrollsItself(element, tag, style);
   const rect = interactive || scrolls ? (inner.rect ?? rectOf(element)) : null;
   const reachable = rect !== null && !inner.unseen && rect.width > 0 && rect.height > 0;
-  const numbered = reachable && walk.numbered < MOST_NUMBERED;
+  let numbered = reachable && walk.numbered < MOST_NUMBERED;
   if (reachable && !numbered) walk.cut = true;
   if (role === "" || (role === "none" && control)) role = control || TAG_ROLES[tag] || "";
   if (role === "none") role = "";
-  if (numbered && role === "") role = interactive ? "clickable" : "scrollable";
-  if (display === "contents" || (role === "" && !numbered)) return visitPlain(element, tag, display, into, inner);
+  if (numbered && role === "") role = !interactive ? "scrollable" : uses & (CLICK | PRESS) ? "clickable" : "area";
+  let offers = numbered ? 0 : offersOf(element, role, tag, style, uses, inner, place);
+  inner.isPart = place.isPart || named || inner.cursor !== "";
+  inner.zone = zoneWithin(element, tag, inner, place);
+  if (display === "contents" || (role === "" && !offers)) return visitPlain(element, tag, display, into, inner);
 
-  const node = { r: role };
-  if (inner.side) node.y = inner.side;
   if (numbered) {
-    node.n = numberOf(element);
+    numberOf(element);
     walk.numbered++;
   }
   const children = [];
   const isField = is(element, "select") || is(element, "input") || is(element, "textarea") || isEditingHost(element);
+  const numberedBefore = walk.numbered;
   if (!isField && role !== "image" && !(inner.unseen && !mayShowBelow(element))) visitContents(element, tag, children, inner);
-  nameNode(node, element, role, tag, children, isField);
+  if (offers && walk.numbered === numberedBefore && isArea(element, children, inner)) {
+    numbered = true;
+    walk.numbered++;
+    role ||= "area";
+  } else offers = 0;
+  if (role === "") return addPlain(element, tag, display, children, into);
+  const node = { r: role };
+  if (inner.side) node.y = inner.side;
+  if (numbered) node.n = numberOf(element);
+  nameNode(node, element, role, tag, children, isField, offers !== 0 && role !== "row");
   const attributes = FIELDS.has(role) || isField ? fieldState(node, element, role) : {};
   const sort = attribute(element, "aria-sort");
   if (sort && sort !== "none") attributes.sort = clean(sort, 20);
   if (role === "progressbar" || role === "meter") node.v = clean(attribute(element, "aria-valuenow") ?? attribute(element, "value"), 40);
   if (scrolls) attributes.scrolled = `${Math.round(scrollTop(element))} of ${scrollHeight(element) - clientHeight(element)} px`;
-  if (numbered && !node.s && !node.c && !isField) Object.assign(attributes, looks(element, style, rect));
+  if (numbered && !node.s && !node.c && !isField) Object.assign(attributes, looks(element, style, rect ?? rectOf(element)));
+  const shownUses = offers || (named ? 0 : role === "area" ? uses : uses & (MENU | DROP));
+  if (numbered && shownUses) attributes.for = USES.filter(([kind]) => shownUses & kind).map(([, use]) => use).join(", ");
   if (Object.keys(attributes).length) node.a = attributes;
   if (numbered) {
     const flags = flagsOf(element, role, walk.focused);
@@ -120,6 +134,119 @@ function visitContents(element, tag, children, inner) {
   visitAll(element, children, inner);
 }
 
+// Elements that are used without a listener of their own: their container, or the document, listens for them, a style
+// sheet shows something while the mouse is over them, or something can be dropped there. They get a number if they contain no numbered element,
+// because the same events reach them through that one. Parts of a control or of anything with an inviting cursor get none.
+
+const USES = [[CLICK, "click"], [PRESS, "drag"], [HOVER, "hover"], [MENU, "right-click"], [DROP, "drop"]];
+const PROSE = new Set(["p", "h1", "h2", "h3", "h4", "h5", "h6", "pre", "blockquote", "label", "legend", "br", "hr"]);
+const ITEM_ROLES = new Set(["listitem", "row", "cell", "columnheader", "rowheader", "image", "canvas", "figure"]);
+const CELLS = new Set(["cell", "columnheader", "rowheader"]);
+const DROP_CLASS = /(^|[\s_-])(droppable|drop-?(zone|target|area))($|[\s_-])/i;
+const GENERIC = new Set(["div", "span", "section"]);
+const PARTS = new Set(["table", "thead", "tbody", "tfoot", "tr"]);
+const ZONE_DEPTH = 3, SMALLEST_AREA_PX = 8, SMALLEST_TARGET_PX = 24, AREA_CHARS = 150;
+
+// What others offer to do with an element.
+function offersOf(element, role, tag, style, uses, inner, place) {
+  if (inner.unseen || place.isPart || tag === "html" || tag === "body") return 0;
+  let kinds = uses & HOVER;
+  if (walk.hovers && matches(element, walk.hovers)) kinds |= HOVER;
+  if (DROP_CLASS.test(attribute(element, "class") ?? "")) kinds |= DROP;
+  const inline = inner.rect === null && role !== "image" && role !== "canvas";
+  // Something can be dragged: scripts often find the place to drop it by its position.
+  const isTarget = dragging && inner.rect?.width >= SMALLEST_TARGET_PX && inner.rect.height >= SMALLEST_TARGET_PX;
+  if (isTarget && !CELLS.has(role) && isBox(style)) kinds |= DROP;
+  if (!place.zone && !walk.offers) return kinds;
+  const item = ITEM_ROLES.has(role) || (!PROSE.has(tag) && isRepeated(element));
+  if (place.zone && item && (!inline || place.zone.depth === 0)) kinds |= place.zone.kinds;
+  if (walk.offers && !inline && !CELLS.has(role) && (item || isBox(style))) kinds |= walk.offers;
+  return kinds;
+}
+
+// What an element and its containers listen for on behalf of its content: {kinds, depth}.
+function zoneWithin(element, tag, inner, place) {
+  if (tag === "html" || tag === "body" || inner.isPart) return null;
+  const root = shadowRoot(element) ?? closedRoots.get(element);
+  const kinds = heard(element) | (root ? (listening.get(root) ?? 0) : 0);
+  if (kinds) return { kinds, depth: 0 };
+  const { zone } = place;
+  if (!zone || zone.depth >= ZONE_DEPTH || (isRepeated(element) && !PARTS.has(tag))) return null;
+  return { kinds: zone.kinds, depth: zone.depth + 1 };
+}
+
+function isArea(element, children, inner) {
+  if (walk.numbered >= MOST_NUMBERED) {
+    walk.cut = true;
+    return false;
+  }
+  const rect = inner.rect ?? rectOf(element);
+  if (rect.width < SMALLEST_AREA_PX || rect.height < SMALLEST_AREA_PX) return false;
+  const { text, plain } = flat(children);
+  return plain && text.length <= AREA_CHARS;
+}
+
+// Whether an element looks like the one before or after it: an item of a list, a card of a board.
+function isRepeated(element) {
+  const tag = localName(element), classes = attribute(element, "class");
+  if (GENERIC.has(tag) && attributeNames(element).every((name) => name === "id" || name === "style")) return false;
+  const alike = (other) => other !== null && localName(other) === tag && attribute(other, "class") === classes;
+  return alike(nextElement(element)) || alike(previousElement(element));
+}
+
+function isBox(style) {
+  return (
+    style.borderTopWidth !== "0px" || style.borderLeftWidth !== "0px" || style.boxShadow !== "none" ||
+    style.backgroundImage !== "none" || (style.backgroundColor !== "rgba(0, 0, 0, 0)" && style.backgroundColor !== "transparent")
+  );
+}
+
+// A selector of the elements that show something else while the mouse is over them, as the menus of style sheets do.
+const SHOWING = ["display", "visibility", "opacity", "height", "max-height", "transform", "clip", "clip-path", "left", "top", "pointer-events"];
+const MOST_RULES = 5000, MOST_HOVERS = 100;
+const hoverRules = new WeakMap(); // style sheet -> {rules, selectors}
+
+function hoverSelector() {
+  const found = new Set();
+  for (const sheet of [...document.styleSheets, ...document.adoptedStyleSheets].slice(0, 100)) {
+    let rules;
+    try {
+      rules = sheet.cssRules;
+    } catch {
+      continue; // of another site
+    }
+    let known = hoverRules.get(sheet);
+    if (known?.length !== rules.length) hoverRules.set(sheet, (known = { length: rules.length, selectors: hoversIn(rules) }));
+    for (const selector of known.selectors) if (found.size < MOST_HOVERS) found.add(selector);
+  }
+  return [...found].join(",");
+}
+
+function hoversIn(rules, budget = { left: MOST_RULES }) {
+  const selectors = [];
+  for (const rule of rules) {
+    if (--budget.left < 0) break;
+    if (rule.selectorText?.includes(":hover") && SHOWING.some((name) => rule.style.getPropertyValue(name) !== "")) {
+      selectors.push(...rule.selectorText.split(",").map(beforeHover).filter(Boolean));
+    }
+    if (rule.cssRules?.length && !(rule.media && !matchMedia(rule.media.mediaText).matches)) selectors.push(...hoversIn(rule.cssRules, budget));
+  }
+  return selectors;
+}
+
+// A selector of the elements that have to be under the mouse, if another element changes: li:hover > ul gives li:has(> ul).
+function beforeHover(selector) {
+  const [, before, after, changing] = /^(.*):hover([^\s>+~]*)\s*([\s>+~]\s*[^\s>+~].*)$/.exec(selector.trim()) ?? [];
+  if (changing === undefined) return "";
+  const wanted = `${before}${after}:has(${changing.replace(/::[\w-]+/g, "")})`;
+  try {
+    document.createDocumentFragment().querySelector(wanted);
+    return wanted;
+  } catch {
+    return ""; // too complicated, or cut at a comma in brackets
+  }
+}
+
 function visitPlain(element, tag, display, into, inner) {
   if (display.startsWith("inline") && display !== "inline-block") {
     const labels = tag === "label" && element.control && isShown(element.control) && !statedName(element.control);
@@ -127,6 +254,10 @@ function visitPlain(element, tag, display, into, inner) {
   }
   const children = [];
   visitContents(element, tag, children, inner);
+  addPlain(element, tag, display, children, into);
+}
+
+function addPlain(element, tag, display, children, into) {
   let kept = children;
   // The text of a label is the name of its field, which has its own entry.
   if (tag === "label" && element.control && isShown(element.control) && !statedName(element.control)) {
@@ -203,7 +334,7 @@ function scrollsItself(element, tag, style) {
 }
 
 // Set the name of a node, and the part of its content that is listed below it.
-function nameNode(node, element, role, tag, children, isField) {
+function nameNode(node, element, role, tag, children, isField, byContent) {
   let name = "";
   if (is(element, "input") && role === "button") name = statedName(element) || buttonText(element);
   else if (isField) name = fieldName(element);
@@ -211,7 +342,7 @@ function nameNode(node, element, role, tag, children, isField) {
   else if (role === "group" && tag === "fieldset") name = statedName(element) || legendOf(element, children);
   else name = statedName(element);
   let kept = children;
-  if (NAMED_BY_CONTENT.has(role) && !isField) {
+  if ((byContent || NAMED_BY_CONTENT.has(role)) && !isField) {
     const { text, plain } = flat(children);
     if (plain && !name && text.length <= NAME_CHARS) {
       name = text;
@@ -261,15 +392,15 @@ function flat(nodes) {
   return { text: text.replace(/ +/g, " ").trim(), plain };
 }
 
-function visitSvg(element, style, into, inner, newPointer) {
+function visitSvg(element, style, into, inner, newCursor) {
   const rect = inner.rect ?? rectOf(element);
   if (inner.unseen || rect.width === 0 || rect.height === 0) return;
   const name = statedName(element) || svgTitle(element);
   const children = [];
-  if (rect.width >= 60 && rect.height >= 60) visitShapes(element, children, inner, { left: 200 }, newPointer || inner.pointer);
-  else visitShapes(element, children, inner, { left: 0 }, true);
+  if (rect.width >= 60 && rect.height >= 60) visitShapes(element, children, inner, { left: 200 }, inner.cursor);
+  else visitShapes(element, children, inner, { left: 0 }, null);
   const role = explicitRole(element);
-  const clickable = INTERACTIVE.has(role) || seemsClickable(element, "svg", newPointer);
+  const clickable = INTERACTIVE.has(role) || usesOf(element, "svg", newCursor) !== 0;
   const node = { r: clickable ? role || "clickable" : "image", s: name, i: 1 };
   if (clickable) {
     node.n = numberOf(element);
@@ -289,7 +420,8 @@ function svgTitle(element) {
 
 const SHAPES = new Set(["circle", "ellipse", "rect", "line", "path", "polygon", "polyline", "image", "use", "text"]);
 
-function visitShapes(parent, into, place, budget, pointed) {
+// `outer` is the cursor of the parent if it invites to use the mouse, or null if cursors do not count.
+function visitShapes(parent, into, place, budget, outer) {
   for (let element = firstChild(parent); element; element = nextSibling(element)) {
     if (nodeType(element) !== ELEMENT) continue;
     if (++walk.visited > walk.limits.nodes || place.depth > DEEPEST) {
@@ -300,12 +432,12 @@ function visitShapes(parent, into, place, budget, pointed) {
     if (tag === "defs" || tag === "title" || tag === "desc" || tag === "style" || tag === "symbol" || tag === "clipPath" || tag === "mask") continue;
     const style = getComputedStyle(element);
     if (style.display === "none" || style.visibility !== "visible" || style.opacity === "0") continue;
-    const pointer = style.cursor === "pointer";
-    const clickable = controlRole(element, tag) === "link" || seemsClickable(element, tag, pointer && !pointed);
+    const cursor = outer !== null && INVITING.has(style.cursor) ? style.cursor : "";
+    const clickable = controlRole(element, tag) === "link" || usesOf(element, tag, cursor !== "" && cursor !== outer) !== 0;
     const shape = SHAPES.has(tag);
     const children = [];
     if (tag === "foreignObject") visitAll(element, children, { ...place, depth: place.depth + 1 });
-    else if (!shape) visitShapes(element, children, { ...place, depth: place.depth + 1 }, budget, pointer);
+    else if (!shape) visitShapes(element, children, { ...place, depth: place.depth + 1 }, budget, outer === null ? null : cursor);
     if (!clickable && !(shape && budget.left > 0)) {
       into.push(...children);
       continue;
@@ -354,14 +486,17 @@ function focusedElement() {
 
 function observe(limits) {
   next = Math.max(next, limits.first);
+  askForListeners();
   const root = documentElement(document);
+  const whole = [document, root, body(document)].reduce((kinds, node) => (node ? kinds | (listening.get(node) ?? 0) : kinds), 0);
   walk = {
     limits, visited: 0, numbered: 0, chars: 0, cut: false, hosts: [], focused: focusedElement(),
+    hovers: hoverSelector(), offers: whole & (HOVER | MENU | DROP),
     rightToLeft: root !== null && getComputedStyle(root).direction === "rtl",
   };
   const tree = [];
   const place = {
-    rect: null, unseen: false, outside: false, side: 0, clip: null, clipPositioned: false, pointer: false, depth: 0,
+    rect: null, unseen: false, outside: false, side: 0, clip: null, clipPositioned: false, cursor: "", isPart: false, zone: null, depth: 0,
     view: { left: 0, top: 0, right: innerWidth, bottom: innerHeight },
   };
   const modals = [...querySelectorAll(document, ":modal")];
@@ -391,8 +526,4 @@ function takeHosts() {
 
 function noteClosed(...found) {
   for (let at = 0; at + 1 < found.length; at += 2) closedRoots.set(found[at], found[at + 1]);
-}
-
-function noteListening(...elements) {
-  for (const element of elements) if (nodeType(element) === ELEMENT) listening.add(element);
 }

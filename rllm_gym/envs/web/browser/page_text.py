@@ -19,7 +19,7 @@ _ROW_CHARS = 1_000
 _BREAKS = re.compile("[\x7f-\x9f\u2028\u2029]")
 _CONTROLS = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029]")
 # Roles that are part of a line of text; a button or field has its own line.
-_FLOWING = frozenset(("link", "image", "clickable", "code", "definition", "term"))
+_FLOWING = frozenset(("link", "image", "clickable", "area", "code", "definition", "term"))
 # Roles whose content follows on the same line if it is one line of text and links.
 _TEXTUAL = frozenset(
     (

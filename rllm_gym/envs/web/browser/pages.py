@@ -87,8 +87,11 @@ class Contexts:
         root.on("Target.attachedToTarget", self._attached)
         root.on("Target.detachedFromTarget", self._detached)
         root.on("Browser.downloadWillBegin", self._download)
+        root.on("Target.targetCrashed", self._crashed)
         self._connection.closed.add_done_callback(lambda _: self._all_gone())
         await root.send("Target.setAutoAttach", {**_ATTACH, "filter": _ONLY_PAGES})
+        # Only these events tell how a page's process ended.
+        await root.send("Target.setDiscoverTargets", {"discover": True, "filter": _ONLY_PAGES})
 
     async def new(self, *, proxy: str, viewport: tuple[int, int], init_script: str) -> BrowserContext:
         """Create a context without pages that shares nothing with others.
@@ -137,6 +140,12 @@ class Contexts:
         if page is not None:
             page.gone()
 
+    def _crashed(self, event: dict[str, Any]) -> None:
+        for page in tuple(self._pages.values()):
+            if page.target == event["targetId"]:
+                page.killed = event["status"] == "killed"
+                page.emit("crash", page)
+
     def _all_gone(self) -> None:
         pages, self._pages = self._pages, {}
         for page in pages.values():
@@ -176,7 +185,9 @@ class BrowserContext(_EventEmitter):
             ProtocolError: The context is closed.
         """
         width, height = self.viewport
-        wanted = {"url": "about:blank", "browserContextId": self.name, "width": width, "height": height}
+        # Each page has its own window: a full Chromium refuses a size for a second tab of a window.
+        size = {"width": width, "height": height, "newWindow": True}
+        wanted = {"url": "about:blank", "browserContextId": self.name, **size}
         target: str = (await self._root.send("Target.createTarget", wanted))["targetId"]
         # The browser reports a page before it answers; ``_coming`` keeps it until this wait.
         coming = self._coming.get(target)
@@ -247,6 +258,7 @@ class Page(_EventEmitter):
         target: Its name, which is also the name of its main frame.
         url: URL of its document.
         frames: Names of its frames.
+        killed: Its process was ended by a signal from outside, which no script in it can cause.
     """
 
     def __init__(
@@ -257,6 +269,7 @@ class Page(_EventEmitter):
         self.target: str = target["targetId"]
         self.url = "about:blank"
         self.frames = {self.target}
+        self.killed = False
         self._context = context
         self._connection = connection
         self._closed = False
@@ -271,7 +284,6 @@ class Page(_EventEmitter):
         session.on("Page.frameStartedNavigating", self._begins)
         session.on("Page.navigatedWithinDocument", self._moved)
         session.on("Page.loadEventFired", lambda event: self._loaded.set())
-        session.on("Inspector.targetCrashed", lambda event: self.emit("crash", self))
         self._follow(session)
 
     async def ready(self) -> None:

@@ -125,9 +125,23 @@ async def _answer(
         policy.fault = policy.fault or _site_fault(request, error)
         return await _send(writer, 500, b"", keep=False)
     allowed_headers = {name: value for name, value in response.headers.items() if name not in _HOP_BY_HOP}
+    kind = allowed_headers.get("content-type", "")
+    if kind.startswith("text/") and "charset" not in kind.lower() and _is_utf8(response.body):
+        allowed_headers["content-type"] = f"{kind}; charset=utf-8"  # Chromium takes it for windows-1252 otherwise
     return await _send(
         writer, response.status, response.body, keep=True, headers=allowed_headers, bare=method == "HEAD"
     )
+
+
+def _is_utf8(body: bytes) -> bool:
+    """Return whether a body has other than ASCII characters, all in UTF-8."""
+    if body.isascii():
+        return False
+    try:
+        body.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
 
 
 def _check(response: Response) -> None:

@@ -81,6 +81,7 @@ class BrowserSession:
         self.network_policy: NetworkPolicy = context.network_policy
         self.tabs = TabSet(context.context, context.page, context.network_policy)
         self.registry = ElementRegistry(self.tabs)
+        self._acted = False
         self._loop = loop
         self._context = context
         self._finalizer = weakref.finalize(self, _release, loop, context, self.tabs)
@@ -103,8 +104,9 @@ class BrowserSession:
     async def act(self, action: BrowserAction) -> str:
         """Carry out a model's action and wait for its effects. Returns ``""``, or the error message for the model.
 
-        A page that crashes or computes forever during the action is also reported as an error message. Raises as
-        :meth:`goto`.
+        A page that computes forever, or that crashes once the model has acted, is also reported as an error message.
+        Raises as :meth:`goto`; a crash that is not the model's doing is a ``BrowserFault``, see
+        :meth:`_check_whose_crash`.
         """
         return await self._run(lambda: self._act(action))
 
@@ -226,6 +228,7 @@ class BrowserSession:
 
     async def _act(self, action: BrowserAction) -> str:
         await self._ensure_responsive()
+        self._acted = self._acted or action.name != "wait"
         await self.within(self.tabs.let_scripts_run(), ANSWER_S, "re-enabling the page's scripts")
         try:
             return await self.within(act(self.registry, self.viewport, action), ACT_S, f"the action {action.name}")
@@ -250,6 +253,7 @@ class BrowserSession:
         if not self.pages:
             await self._replace(None, "The last tab was closed; this is a new one.")
         elif self.page in self.tabs.crashed:
+            self._check_whose_crash()
             await self._replace(self.page, f"The tab with {self.page.url[:200]} crashed; this is a new one.")
         elif not await self._is_responsive(RESPONSE_S):
             if await self._is_responsive(STOP_S, stop=True):
@@ -258,6 +262,20 @@ class BrowserSession:
                 raise BrowserFault("the browser died", kind="browser_died")
             else:
                 await self._replace(self.page, f"The tab with {self.page.url[:200]} hung; this is a new one.")
+
+    def _check_whose_crash(self) -> None:
+        """Decide whether the model is told about the crash of the active tab.
+
+        It is not if the process was killed from outside, or if the model has not acted yet. Any other crash may be a
+        late effect of what it did: if that were a fault, a model could discard episodes it is about to lose.
+
+        Raises:
+            BrowserFault: The model cannot have caused it; ``kind`` is ``"page_crashed"``.
+        """
+        page = self.page
+        if page.killed or not self._acted:
+            how = "its process was killed" if page.killed else "the model had not acted yet"
+            raise BrowserFault(f"the page {page.url[:200]} crashed: {how}", kind="page_crashed")
 
     async def _is_responsive(self, seconds: float, *, stop: bool = False) -> bool:
         """Return whether the active tab's scripts answer. ``stop``: stop the running script first."""
