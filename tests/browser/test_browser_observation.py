@@ -125,9 +125,12 @@ def test_invisible_content_is_left_out(pool, site):
         site,
         f"""{boxes}<p aria-hidden=true>no</p><p hidden>no</p><div inert><button>no</button></div>
         <div style="visibility:hidden">no<button style="visibility:visible">yes</button></div>
+        <div style="height:0;overflow:hidden">no <button>no</button><i>no</i>
+        <p style="position:fixed;top:90px">shown</p></div>
+        <div style="height:0;overflow:hidden;position:relative">no<p style="position:absolute;top:-9px">no</p></div>
         <style>no</style><template>no</template><noscript>no</noscript><script>"no"</script>""",
     )
-    assert outline(view) == ['[1] button "yes"']
+    assert outline(view) == ['[1] button "yes"', 'text "shown"']
 
 
 def test_elements_behind_an_open_dialog_are_not_listed(pool, site):

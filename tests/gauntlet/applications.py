@@ -20,7 +20,8 @@ class Application:
         server: A program in ``servers/``; it is given a port and an empty folder.
         start: Path of the first page.
         steps: Actions to carry out first; ``<Save>`` stands for the number of the element whose name is, or begins
-            with, "Save", ``<Save#2>`` for the second one of them.
+            with, "Save", or whose role it is, ``<Save#2>`` for the second one of them. ``until TEXT`` waits until the
+            page shows a text.
         shows: Texts that the page shows after the steps.
     """
 
@@ -63,6 +64,20 @@ APPLICATIONS = (
         shows=("Record was successfully created",),
     ),
     Application(
+        "jupyterlab",
+        ("jupyterlab==4.4.9", "ipykernel==6.30.1"),
+        server="jupyter_lab.py",
+        start="/lab",
+        steps=(
+            "until Python 3 (ipykernel)",
+            "click(<Python 3 (ipykernel)>)",
+            "until | Idle",
+            'fill(<textbox>, "print(6 * 7)")',
+            'press("Shift+Enter")',
+            'until "42"',
+        ),
+    ),
+    Application(
         "swagger-ui",
         ("swagger-ui-dist@5.35.0",),
         """<link rel=stylesheet href=/lib/swagger-ui-dist/swagger-ui.css><div id=ui></div>
@@ -98,7 +113,7 @@ APPLICATIONS = (
         """<link rel=stylesheet href=/lib/quill/dist/quill.snow.css><div id=e><p>Hello</p></div>
         <script src=/lib/quill/dist/quill.js></script><script>new Quill("#e", {theme: "snow"})</script>""",
         steps=(
-            'fill(9, "Some text")',
+            'fill(<textbox>, "Some text")',
             'press("Control+a")',
             "click(<bold>)",
             "click(<list: bullet>)",

@@ -149,15 +149,17 @@ class Player:
             elements = self.view.elements.values()
             found = [element.number for element in elements if element.name == name]
             found += [element.number for element in elements if element.name.startswith(name) and element.name != name]
+            found += [element.number for element in elements if element.role == name]
             assert len(found) >= int(which or 1), f"no element {match[0]}\n{self.view.text}"
             return str(found[int(which or 1) - 1])
 
         return re.sub(r"<([^<>]+)>", number, call)
 
     async def unreached(self) -> list[str]:
-        """Return the visible controls of the document that no number leads to."""
+        """Observe, and return the visible controls of the document that no number of the observation leads to."""
         registry, session = self.session.registry, self.session
         await session.evaluate(f"(() => {{ {CONTROLS} globalThis.left = new Set(visible(document)) }})()")
+        await self.look()
 
         async def reach() -> None:
             tab = await registry.tab(session.page)
@@ -171,7 +173,8 @@ class Player:
 
         await session._run(reach)
         return await session.evaluate(
-            "[...left].filter(element => element.isConnected).map(element => element.outerHTML.slice(0, 150))"
+            "[...left].filter(element => element.checkVisibility({opacityProperty: true, visibilityProperty: true}))"
+            ".map(element => element.outerHTML.slice(0, 150))"
         )
 
 
@@ -207,9 +210,12 @@ def test_an_application_is_usable(
         session = await pool.open(origins=[url])
         player = Player(session)
         await session.goto(url + application.start)
-        await player.look()
         assert await player.unreached() == []
         for step in application.steps:
+            if step.startswith("until "):
+                while step.removeprefix("until ") not in player.view.text:
+                    await player.do("wait()")
+                continue
             assert await player.do(player.numbered(step)) == "", f"{step}\n{player.view.text}"
         for text in application.shows:
             assert text in player.view.text, f"{text} is not in\n{player.view.text}"

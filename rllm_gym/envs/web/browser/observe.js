@@ -51,7 +51,7 @@ function visit(element, into, place) {
   if (inner === null) return;
   if (walk.hosts.length < MOST_HOSTS && mayHideTree(element, tag, inner.rect)) walk.hosts.push(element);
   inner.cursor = INVITING.has(style.cursor) ? style.cursor : "";
-  const newCursor = inner.cursor !== "" && inner.cursor !== place.cursor;
+  const newCursor = inner.cursor !== "" && inner.cursor !== place.cursor && !place.isButton;
 
   let role = explicitRole(element);
   let control = controlRole(element, tag) || (isEditingHost(element) ? "textbox" : "");
@@ -76,6 +76,7 @@ function visit(element, into, place) {
   if (role === "none") role = "";
   if (numbered && role === "") role = !interactive ? "scrollable" : uses & (CLICK | PRESS) ? "clickable" : "area";
   let offers = numbered ? 0 : offersOf(element, role, tag, style, uses, inner, place);
+  inner.isButton = place.isButton || control === "button" || control === "link" || role === "button" || role === "link";
   inner.isPart = place.isPart || named || inner.cursor !== "";
   inner.zone = zoneWithin(element, tag, inner, place);
   if (display === "contents" || (role === "" && !offers)) return visitPlain(element, tag, display, into, inner);
@@ -309,7 +310,13 @@ function placeWithin(element, tag, style, display, place) {
   if (tag === "body" || tag === "html") return within;
   const overflowX = style.overflowX, overflowY = style.overflowY;
   if (overflowX === "visible" && overflowY === "visible") return within;
-  if (rect.width <= 1 || rect.height <= 1) return null; // collapsed, or for screen readers only
+  if (rect.width <= 1 || rect.height <= 1) {
+    // Collapsed, or for screen readers only. Content positioned elsewhere, such as a notification, is still shown.
+    within.clip = NOWHERE;
+    within.clipPositioned = position !== "static";
+    within.outside = within.unseen = true;
+    return within;
+  }
   if (scrollable(overflowX) || scrollable(overflowY)) {
     within.view = intersection(place.view, rect);
     within.clip = null;
@@ -320,6 +327,7 @@ function placeWithin(element, tag, style, display, place) {
   return within;
 }
 
+const NOWHERE = { left: Infinity, top: Infinity, right: -Infinity, bottom: -Infinity };
 const folded = (clip) => clip === "rect(0px, 0px, 0px, 0px)" || clip === "rect(1px, 1px, 1px, 1px)";
 const scrollable = (overflow) => overflow === "auto" || overflow === "scroll";
 const overlap = (a, b) => a.left < b.right && a.right > b.left && a.top < b.bottom && a.bottom > b.top;
@@ -496,7 +504,7 @@ function observe(limits) {
   };
   const tree = [];
   const place = {
-    rect: null, unseen: false, outside: false, side: 0, clip: null, clipPositioned: false, cursor: "", isPart: false, zone: null, depth: 0,
+    rect: null, unseen: false, outside: false, side: 0, clip: null, clipPositioned: false, cursor: "", isButton: false, isPart: false, zone: null, depth: 0,
     view: { left: 0, top: 0, right: innerWidth, bottom: innerHeight },
   };
   const modals = [...querySelectorAll(document, ":modal")];
