@@ -73,7 +73,7 @@ def test_the_demo_ends_with_a_table_and_a_report(tuning: list[str], tmp_path: Pa
         cwd=ROOT,
         capture_output=True,
         text=True,
-        timeout=280,
+        timeout=1100,
         env={**os.environ, "OMP_NUM_THREADS": "1", "COLUMNS": "160"},
     )
     assert result.returncode == 0, result.stderr

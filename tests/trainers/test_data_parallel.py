@@ -87,7 +87,7 @@ def begin(config: TrainConfig, folder: Path, *options: str, program: Sequence[st
 
 
 def run_on_two(config: TrainConfig, folder: Path, *options: str, program: Sequence[str] = ()) -> str:
-    out, error = (process := begin(config, folder, *options, program=program)).communicate(timeout=280)
+    out, error = (process := begin(config, folder, *options, program=program)).communicate(timeout=1100)
     assert process.returncode == 0, error[-4000:]
     return out
 

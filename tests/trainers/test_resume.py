@@ -50,7 +50,7 @@ def run_and_kill(folder: Path, *runs: tuple[TrainConfig, int]) -> list[int]:
         [sys.executable, str(HERE / "killed_run.py"), *words],
         capture_output=True,
         text=True,
-        timeout=280,
+        timeout=1100,
         cwd=folder,
         env={**os.environ, "OMP_NUM_THREADS": "1"},
     )

@@ -364,7 +364,7 @@ def test_without_replay_every_task_occurs_once_per_pass_across_kills(tmp_path: P
         [sys.executable, str(HERE / "killed_run.py"), str(tmp_path / "killed.yaml"), "2"],
         capture_output=True,
         text=True,
-        timeout=280,
+        timeout=1100,
         cwd=tmp_path,
         env={**os.environ, "OMP_NUM_THREADS": "1"},
         check=False,
