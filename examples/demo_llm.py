@@ -42,14 +42,15 @@ def correct(completions: list[str], answer: list[str], **columns: Any) -> list[f
     return [float(re.findall(r"\d+", text)[-1:] == [right]) for text, right in zip(completions, answer, strict=True)]
 
 
-def run_demo(folder: Path, *, seed: int, steps: int, threads: int) -> TrainResult:
-    """Train and evaluate: before the first step, in between and at the end."""
+def run_demo(folder: Path, *, seed: int, steps: int, threads: int, resume: bool = False) -> TrainResult:
+    """Train, and evaluate before the first step and at the end."""
     dataset = sums()
     config = TrainConfig(
         str(folder),
         steps=steps,
         seed=seed,
         threads=threads,
+        resume=resume,
         model=ModelConfig(path=str(write_model("smollm2", Path("runs/smollm2")))),
         sampling=SamplingConfig(max_tokens=24),
         algorithm=algorithm_options(group_size=8, groups_per_step=8),
@@ -86,13 +87,19 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=70, help="number of GRPO steps (default: 70)")
     parser.add_argument("--threads", type=int, default=2, help="number of torch threads (default: 2)")
     parser.add_argument("--output", type=Path, help="default: a new folder under runs/")
+    parser.add_argument("--resume", action="store_true", help="continue the run in --output, which was stopped")
     options = parser.parse_args()
+    if options.resume and options.output is None:
+        parser.error("--resume needs --output, the folder of the run")
     disable_progress_bar()
     console, started = Console(), time.perf_counter()
     folder = options.output or new_folder(Path("runs"), f"demo-llm-seed{options.seed}")
-    result = run_demo(folder, seed=options.seed, steps=options.steps, threads=options.threads)
+    result = run_demo(folder, seed=options.seed, steps=options.steps, threads=options.threads, resume=options.resume)
     if result.model is None:
-        raise SystemExit(f"stopped after step {result.steps}; continue with the same command and --resume")
+        raise SystemExit(
+            f"stopped after step {result.steps}; continue with\n"
+            f"python -m examples.demo_llm --seed {options.seed} --steps {options.steps} --output {folder} --resume"
+        )
     before, after = evaluated(folder, 0), evaluated(folder, options.steps)
     write_report(folder, folder / "report.html")
     console.print(_table(before, after, 12))
