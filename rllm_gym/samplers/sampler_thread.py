@@ -11,6 +11,9 @@ from typing import Any, Protocol
 
 from rllm_gym.samplers.protocol import SamplerError
 
+STOP_S = 180.0
+"""Seconds that an engine may take to end: vLLM frees its model in ten seconds, on a machine with nothing else to do."""
+
 
 class Item(Protocol):
     """A request or an operation."""
@@ -68,7 +71,7 @@ class SamplerThread(ABC):
             self._inbox.extend(items)
             self._wake.notify()
 
-    def stop(self, timeout: float = 60.0) -> bool:
+    def stop(self, timeout: float = STOP_S) -> bool:
         """End the thread; replies in progress fail. Return whether it ended in time."""
         with self._wake:
             self._closing = True

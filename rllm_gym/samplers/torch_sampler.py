@@ -20,6 +20,7 @@ from rllm_gym.samplers.decode_batch import DecodeBatch, DecodeJob
 from rllm_gym.samplers.decode_loop import DecodeLoop, WeightDrop, WeightSync
 from rllm_gym.samplers.fixed_shape_batch import FixedShapeDecodeBatch
 from rllm_gym.samplers.protocol import Completion, SamplerError, SamplingRequest, WeightUpdate
+from rllm_gym.samplers.sampler_thread import STOP_S
 
 
 class TorchSampler:
@@ -193,7 +194,7 @@ class TorchSampler:
         ended = await asyncio.to_thread(self._loop.stop)
         self._finalizer.detach()
         if not ended:
-            raise SamplerError("the decoding thread did not stop within 60 s; it ends with the program")
+            raise SamplerError(f"the decoding thread did not stop within {STOP_S:g} s; it ends with the program")
 
     async def __aenter__(self) -> TorchSampler:
         return self

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import gc
 import os
 import queue
 import random
@@ -17,6 +16,7 @@ from pathlib import Path
 from typing import Any, Unpack
 
 from rllm_gym.samplers.protocol import Completion, SamplerError, SamplingRequest, WeightUpdate, unknown_weights
+from rllm_gym.samplers.sampler_thread import STOP_S
 from rllm_gym.samplers.vllm.adapter import write_adapter, zero_adapter
 from rllm_gym.samplers.vllm.base import BaseVLLMSampler, VLLMArguments
 from rllm_gym.samplers.vllm.checkpoint_files import checked
@@ -151,7 +151,7 @@ class VLLMSampler(BaseVLLMSampler):
         self._finalizer.detach()
         self._release_process()
         if not ended:
-            raise SamplerError("vLLM did not stop within 60 s; it ends with the program")
+            raise SamplerError(f"vLLM did not stop within {STOP_S:g} s; it ends with the program")
 
     # Called in the event loop
 
@@ -350,8 +350,7 @@ def _open(settings: EngineSettings, threads: int) -> tuple[Any, Callable[[], Non
 
     def free() -> None:
         engine.engine_core.shutdown()
-        cleanup_dist_env_and_memory()
-        gc.collect()
+        cleanup_dist_env_and_memory()  # also collects garbage
 
     return engine, free
 
