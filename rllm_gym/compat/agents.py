@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 from rllm_gym import core
@@ -49,16 +49,23 @@ class MathAgent(BaseAgent):
 
     @property
     def chat_completions(self) -> list[dict[str, Any]]:
-        messages = copy.deepcopy(self.messages)
-        if not self.accumulate_thinking:
-            for message in messages[:-1]:
-                if message["role"] == "assistant":
-                    message["content"] = message["content"].rpartition("</think>")[2]
-        return messages
+        return shown_messages(self.messages, accumulate_thinking=self.accumulate_thinking)
 
     @property
     def trajectory(self) -> Trajectory:
         return self._trajectory
+
+
+def shown_messages(messages: Sequence[Mapping[str, Any]], *, accumulate_thinking: bool) -> list[dict[str, Any]]:
+    """Return a copy of a conversation for the next prompt; without ``accumulate_thinking`` earlier replies lose their
+    reasoning.
+    """
+    shown = [dict(message) for message in copy.deepcopy(messages)]
+    if not accumulate_thinking:
+        for message in shown[:-1]:
+            if message["role"] == "assistant":
+                message["content"] = message["content"].rpartition("</think>")[2]
+    return shown
 
 
 class LegacyAgentAdapter(BaseAgent):

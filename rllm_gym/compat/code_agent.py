@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rllm_gym.agents import Action, BaseAgent
+from rllm_gym.compat.agents import shown_messages
 from rllm_gym.compat.environments import MultiTurnEnvironment
 from rllm_gym.compat.types import Step, Trajectory
 from rllm_gym.core import TaskError
@@ -119,12 +119,7 @@ class CompetitionCodingAgent(BaseAgent):
 
     @property
     def chat_completions(self) -> list[dict[str, Any]]:
-        messages = copy.deepcopy(self.messages)
-        if not self.accumulate_thinking:
-            for message in messages[:-1]:
-                if message["role"] == "assistant":
-                    message["content"] = message["content"].rpartition("</think>")[2]
-        return messages
+        return shown_messages(self.messages, accumulate_thinking=self.accumulate_thinking)
 
     @property
     def trajectory(self) -> Trajectory:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 from rllm_gym import core
-from rllm_gym.agents import Action, BaseAgent
+from rllm_gym.agents import Action
 from rllm_gym.compat.agents import row_of
 from rllm_gym.compat.engine import sampling_params_of
 from rllm_gym.compat.rollout import CURRENT_WORKFLOW, ModelOutput, RolloutEngine, output_of
@@ -22,6 +22,7 @@ from rllm_gym.core import StopReason, TurnTokens
 from rllm_gym.engine import AgentSession, Truncated, WorkflowContext
 from rllm_gym.engine import Workflow as NewWorkflow
 from rllm_gym.engine.agent_session import check_finite
+from rllm_gym.engine.call_recorder import PassedMessages
 from rllm_gym.samplers.protocol import Completion, SamplingParams
 
 _log = logging.getLogger(__name__)
@@ -119,26 +120,6 @@ class _SampledReply:
     claimed: bool = False
 
 
-class _PassthroughAgent(BaseAgent):
-    """Passes the given messages to the model unchanged."""
-
-    def __init__(self) -> None:
-        self._messages: list[dict[str, Any]] = []
-
-    def reset(self) -> None:
-        self._messages = []
-
-    @property
-    def chat_completions(self) -> list[dict[str, Any]]:
-        return self._messages
-
-    def update_from_env(self, observation: Any, reward: float, done: bool, info: dict[str, Any], **_: Any) -> None:
-        self._messages = observation
-
-    def update_from_model(self, response: str, **_: Any) -> str:
-        return response
-
-
 class _ReplyRecorder:
     """All replies of one attempt of an rLLM workflow. A conversation that continues keeps its agent."""
 
@@ -188,7 +169,7 @@ class _ReplyRecorder:
             if not reply.session.busy and _goes_on(messages, reply) and tools is None:
                 return reply.session
         name = self._name(messages)
-        agent_session = self._context.agent(name, self._role, agent=_PassthroughAgent(), tools=tools)
+        agent_session = self._context.agent(name, self._role, agent=PassedMessages(), tools=tools)
         self._base[name] = agent_session.sampler.params
         return agent_session
 

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import copy
 import json
 import re
+from abc import abstractmethod
 from collections.abc import Mapping
 from typing import Any, Literal
 
 import gymnasium
 
 from rllm_gym.agents import Action, BaseAgent
+from rllm_gym.compat.agents import shown_messages
 from rllm_gym.compat.environments import BaseEnv
 from rllm_gym.compat.types import Step, Trajectory
 from rllm_gym.core import TaskError
@@ -86,20 +87,16 @@ class _PageAgent(BaseAgent):
         self.step += 1
         return Action(action)
 
+    @abstractmethod
     def _parse(self, response: str) -> tuple[str, str, str]:
         """Return the thought, the action, and the reply as later prompts contain it."""
-        raise NotImplementedError
 
     def _remark(self, info: Mapping[str, Any]) -> str:
         return ""
 
     @property
     def chat_completions(self) -> list[dict[str, Any]]:
-        messages = copy.deepcopy(self.messages)
-        if not self.accumulate_thinking:
-            for message in messages[:-1]:
-                if message["role"] == "assistant":
-                    message["content"] = message["content"].rpartition("</think>")[2]
+        messages = shown_messages(self.messages, accumulate_thinking=self.accumulate_thinking)
         if self.full_conversation:
             return messages
         replies = [at for at, message in enumerate(messages) if message["role"] == "assistant"]

@@ -29,8 +29,8 @@ _MAX_LINES = 256
 MessageKey = tuple[Any, ...]
 
 
-class _Messages(BaseAgent):
-    """Passes the messages that it is given to the model."""
+class PassedMessages(BaseAgent):
+    """Passes the messages that it is given to the model unchanged."""
 
     def __init__(self) -> None:
         self._messages: list[dict[str, Any]] = []
@@ -172,7 +172,7 @@ class CallRecorder:
             return best, messages
         name = self._name(keys, request.tools)
         tools = request.tools or None
-        session = self._context.agent(name, self._role, agent=_Messages(), tools=tools)
+        session = self._context.agent(name, self._role, agent=PassedMessages(), tools=tools)
         line = _Line(session, request.tools, session.sampler.params)
         if best is not None:
             session.sampler.conversation.fork(best.session.sampler.conversation)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import sys
 from pathlib import Path
 from typing import Any
@@ -130,10 +131,19 @@ async def waits(observation: str, base_url: str, api_key: str) -> str:
     return "never"
 
 
-def test_a_program_that_takes_too_long_has_given_an_empty_answer() -> None:
-    (episode,) = play(AgentProgram(function=waits, timeout=3.0), [3])
-    assert (episode.reward, episode.metrics) == (0.0, {"program_failed": 1.0})
-    assert episode.trainable
+def ends_its_worker(observation: str, base_url: str, api_key: str) -> str:
+    """A plain function, which runs in a worker."""
+    with openai.OpenAI(base_url=base_url, api_key=api_key) as client:
+        client.chat.completions.create(model="any", messages=[{"role": "user", "content": observation}])
+    os._exit(1)
+
+
+def test_a_program_that_takes_too_long_or_ends_its_worker_has_given_an_empty_answer() -> None:
+    """Neither is a fault, which a model could cause at will."""
+    for function, options in ((waits, {}), (ends_its_worker, {"workers": "process"})):
+        (episode,) = play(AgentProgram(function=function, timeout=5.0 if function is waits else 300.0), [3], **options)
+        assert (episode.reward, episode.metrics) == (0.0, {"program_failed": 1.0}), episode.fault
+        assert episode.trainable
 
 
 def test_everything_that_a_program_has_started_ends_with_it(tmp_path: Path) -> None:

@@ -178,19 +178,19 @@ class Player:
         )
 
 
-def random_action(view: PageView, dice: random.Random) -> str:
-    if not view.elements or dice.random() < 0.15:
-        keys = f'press("{dice.choice(KEYS)}")'
-        return dice.choice([keys, keys, 'scroll("down")', 'scroll("up")', "back()", "wait()"])
-    number, element = dice.choice(list(view.elements.items()))
-    other = dice.choice(list(view.elements))
+def random_action(view: PageView, rng: random.Random) -> str:
+    if not view.elements or rng.random() < 0.15:
+        keys = f'press("{rng.choice(KEYS)}")'
+        return rng.choice([keys, keys, 'scroll("down")', 'scroll("up")', "back()", "wait()"])
+    number, element = rng.choice(list(view.elements.items()))
+    other = rng.choice(list(view.elements))
     anywhere = [f"click({number})"] * 4 + [f"hover({number})", f"dblclick({number})", f"drag({number}, {other})"]
-    anywhere += [f'click({number}, "right")', f'press({number}, "{dice.choice(KEYS)}")', f'scroll("down", {number})']
+    anywhere += [f'click({number}, "right")', f'press({number}, "{rng.choice(KEYS)}")', f'scroll("down", {number})']
     if element.options:
-        anywhere += [f"select({number}, {dice.choice(element.options)!r})"] * 9
+        anywhere += [f"select({number}, {rng.choice(element.options)!r})"] * 9
     elif element.role in ("textbox", "searchbox", "spinbutton", "combobox"):
         anywhere += [f'fill({number}, "12")', f'type({number}, "ab\\n")', f"clear({number})"] * 3
-    return dice.choice(anywhere)
+    return rng.choice(anywhere)
 
 
 @pytest.fixture(scope="module")
@@ -220,9 +220,9 @@ def test_an_application_is_usable(
         for text in application.shows:
             assert text in player.view.text, f"{text} is not in\n{player.view.text}"
         assert await player.unreached() == []
-        dice = random.Random(application.name)
+        rng = random.Random(application.name)
         for _ in range(RANDOM_ACTIONS):
-            await player.do(random_action(player.view, dice))
+            await player.do(random_action(player.view, rng))
             if not player.view.url.startswith(url):
                 await player.do(f'goto("{url}{application.start}")')
         await session.close()

@@ -126,7 +126,12 @@ class AgentProgram(Workflow):
         arguments = (observation, server.url, server.key)
         if inspect.iscoroutinefunction(self.function):
             return str(await self.function(*arguments))
-        return str(await context.call(self.function, *arguments, timeout=self.timeout))
+        try:
+            return str(await context.call(self.function, *arguments, timeout=self.timeout))
+        except (
+            EnvironmentFault
+        ) as fault:  # it hung, ended its worker or used up its memory, as the model may have wanted
+            raise ProgramFailed(str(fault)) from fault
 
     async def _output(self, observation: str, server: ChatServer) -> str:
         """Run the command and return its output.
