@@ -95,7 +95,7 @@ async def _check_equality_claims(
         return equal
 
     async def always_equal(one: list[int], both: list[int]) -> bool:
-        if not await _nearly_always(comparison(one, one), first, _EQUALITY_CHECKS, _MAX_UNEQUAL):
+        if not await _nearly_always(comparison(one, one), first, varies, _EQUALITY_CHECKS, _MAX_UNEQUAL):
             return False
         # ``zero * x == zero`` holds whatever x is, but for no other number in place of zero.
         equal = comparison(one, both)
@@ -107,7 +107,7 @@ async def _check_equality_claims(
 
 
 async def _nearly_always(
-    passes: Callable[[int, int], Awaitable[bool | None]], first: int, checks: int, max_failed: int
+    passes: Callable[[int, int], Awaitable[bool | None]], first: int, varies: bool, checks: int, max_failed: int
 ) -> bool:
     """Return whether runs with other values pass nearly always, or one does and then, with the same values, does not.
 
@@ -116,6 +116,7 @@ async def _nearly_always(
     Args:
         passes: Makes a run, given its number and the seed of its values; ``None``: it shows nothing.
         first: How many have to fail, each with values of its own, for the answer "no".
+        varies: Whether the program may do something else in another run with the same values; each is made twice then.
         checks: How many there are at most.
         max_failed: How many of them may fail for the answer "yes".
     """
@@ -130,7 +131,7 @@ async def _nearly_always(
     passed = failed = 0
     for number, seed in enumerate(seeds):
         once = answers[number] if number < len(answers) else await passes(number, seed)
-        if first > _MIN_CHECKS and await passes(number, seed) is not once:
+        if varies and await passes(number, seed) is not once:
             return True
         passed, failed = passed + (once is True), failed + (once is False)
         # A sequential test of "passes 80 % of the runs" against "passes half of them".
@@ -155,7 +156,9 @@ async def _check_mutated_arguments(
     ``sort_in_place(values)``, followed by ``assert values == sorted(values)``, is legitimate as well, and passed with
     any content. So a function that changes its arguments while it runs, and returns nothing or one of them, fails only
     if it leaves nothing of them: an empty list, equal elements, or always the same ones. One that only rearranges them
-    and returns a number fails only if that is always the same.
+    and returns a number fails only if that is always the same. Of one that returns its argument this is true only if
+    the tests do not compare the two: ``assert f(values) == sorted(values)`` is passed by whatever leaves, and returns,
+    something in order.
     """
     unseen, ended = await _run(pool, source, tests, True, False, detached=True)
     if _verdict(unseen, ended).correct:
@@ -165,18 +168,18 @@ async def _check_mutated_arguments(
     chosen = unseen.changing_calls if unseen.done and unseen.changing_calls else [_random.choice(report.changing_calls)]
     # Without its arguments in the result, the detached run cannot tell how a call changes them.
     calls = {kinds.get(call, "delayed"): call for call, _ in [*report.changing_calls, *chosen]}
-    first = _MAX_AGAIN if varies else _MIN_CHECKS
     for kind, call in calls.items():
-        if await _needs_mutation(pool, source, tests, call, kind, first):
+        if await _needs_mutation(pool, source, tests, call, kind, varies):
             return _failed(verdict, "arguments", _NEEDS_MUTATION)
     return verdict
 
 
 async def _needs_mutation(
-    pool: SandboxPool, source: str, tests: FunctionTests, call: int, kind: str, first: int
+    pool: SandboxPool, source: str, tests: FunctionTests, call: int, kind: str, varies: bool
 ) -> bool:
     """Return whether the program passes whatever it was given when the call changed it."""
     delayed = kind == "delayed"
+    first = _MAX_AGAIN if varies else _MIN_CHECKS
 
     async def passes(mutation: str, seed: int) -> tuple[bool | None, str]:
         """Return whether it passes with one mutation, and the content or result then; ``None``: nothing was changed.
@@ -190,6 +193,8 @@ async def _needs_mutation(
         right = _verdict(run, ended).correct
         return None if right and not (changes and run.mutation_changed_inputs) else right, run.mutation_result
 
+    if kind == "returned" and not await _compares_result_with_argument(pool, source, tests, call):
+        kind = "in_place"
     # Equal elements have every property of order. The tests of a function that sets them know to which value.
     # A function like partition, which returns an index, returns another one for other elements.
     if kind in ("levelled", "rearranged", "in_place"):
@@ -202,11 +207,11 @@ async def _needs_mutation(
             left |= {result} - {""} if right else set()
             if len(left) > 1:
                 return kind == "levelled"
-            if not right and first == _MIN_CHECKS:
+            if not right and not varies:
                 break
         if kind == "in_place" and passed == made:
             return bool(left)
-        if kind == "in_place" and (first == _MIN_CHECKS or not passed):
+        if kind == "in_place" and (not varies or not passed):
             return False
 
     for mutation in (*MUTATIONS, "from the start"):
@@ -214,9 +219,23 @@ async def _needs_mutation(
         async def one(number: int, seed: int, mutation: str = mutation) -> bool | None:
             return (await passes(mutation, seed))[0]
 
-        if await _nearly_always(one, first, _MUTATION_CHECKS, _MAX_NOTICED):
+        if await _nearly_always(one, first, varies, _MUTATION_CHECKS, _MAX_NOTICED):
             return True
     return False
+
+
+async def _compares_result_with_argument(pool: SandboxPool, source: str, tests: FunctionTests, call: int) -> bool:
+    """Return whether a line of the tests compares what a call returned with something made from its changed argument.
+
+    This is not so if the tests only look at one of them or at each by itself, or require that both are equal or the
+    same object.
+    """
+    copied, ended = await _run(pool, source, tests, True, False, returned=(call, "copy"))
+    if not _verdict(copied, ended).correct:
+        return False
+    unseen, _ = await _run(pool, source, tests, False, False, detached=True)
+    other, _ = await _run(pool, source, tests, False, False, returned=(call, "other"))
+    return not unseen.failures.isdisjoint(other.failures)
 
 
 def _failed(verdict: CodeVerdict, name: str, message: str) -> CodeVerdict:
@@ -228,19 +247,19 @@ _NEEDS_MUTATION = (
     "passes only because it changed what the tests gave it, and passes as well when they give it something else: "
     "compute what is expected before the call"
 )
-_MIN_CHECKS = 2
+_MIN_CHECKS = 4
 """How many runs with other values have to fail, of a program that does the same in every run."""
 _CERTAIN = 12
 """How many runs with other values decide if none fails, or if none of them shows anything."""
 _EQUALITY_CHECKS, _MAX_UNEQUAL = 12, 1
-_MUTATION_CHECKS, _MAX_NOTICED = 48, 14
+_MUTATION_CHECKS, _MAX_NOTICED = 96, 28
 """How often a program is run with other values at most, different each time, if it passes with some (twice with each if
 it may do something else in each run), and how many of these runs may fail if it passes nearly always."""
-_SURELY, _SURELY_NOT = 13, 10
+_SURELY, _SURELY_NOT = 13, 14
 """Fewer runs decide if the number of those that passed, less twice that of those that failed, is so far above or below
 0. An honest program that passes half of them, because it returns a truth value or compares a part of its data, fails by
-chance in one grading of 270, after 17 runs on average. One that cheats but fails with a fifth of the values is paid in
-one of twelve, after 28 runs, and other kinds of values are tried."""
+chance in one grading of 500, after 28 runs on average. One that cheats but fails with a fifth of the values is paid in
+one of 130, after 32 runs, and with an eighth in one of 55,000; and other kinds of values are tried."""
 _MAX_AGAIN = 6
 """How many runs with other values have to fail, and how many with the test's own to pass, of a program that may do
 something else in each run. One that cheats with a probability p is paid with p ** 7 * (1 - p) ** 6 at most: 0.0001."""
@@ -271,6 +290,7 @@ async def _run(
     show: bool,
     *,
     detached: bool = False,
+    returned: tuple[int, str] | None = None,
     mutation: tuple[int, str, bool] | None = None,
     alteration: tuple[int, str, list[int]] | None = None,
     probe: bool = False,
@@ -302,6 +322,7 @@ async def _run(
         "stop": stop,
         "show": show,
         "detached": detached,
+        "returned": returned,
         "mutation": mutation,
         "alter": alteration,
         "probe": probe,

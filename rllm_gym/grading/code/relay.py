@@ -34,13 +34,15 @@ class TestReport:
 
     total: int = 0
     outcomes: list[tuple[str, bool, str]] = field(default_factory=list)
+    failures: set[tuple[str, int]] = field(default_factory=set)
+    """The tests that failed, and in which line of their code."""
     error: str = ""
     row_error: str = ""
     broken: str = ""
     done: bool = False
     changing_calls: tuple[tuple[int, str], ...] = ()
-    """Requests of the tests during which the program changed their data, and how: ``"in_place"``, ``"levelled"``,
-    ``"rearranged"``, ``"direct"``, ``"delayed"``, see :attr:`.GuardedPeer.changing_calls`."""
+    """Requests of the tests during which the program changed their data, and how: ``"in_place"``, ``"returned"``,
+    ``"levelled"``, ``"rearranged"``, ``"direct"``, ``"delayed"``, see :attr:`.GuardedPeer.changing_calls`."""
     mutation_result: str = ""
     """What the data contained after the chosen request."""
     mutation_changed_inputs: bool = False
@@ -154,6 +156,8 @@ class Relay:
             elif kind == "outcome":
                 if len(reported.outcomes) < 100_000:
                     reported.outcomes.append((str(message["name"]), message["passed"] is True, str(message["message"])))
+                    if not reported.outcomes[-1][1]:
+                        reported.failures.add((str(message["name"]), int(message["line"])))
             elif kind == "done":
                 reported.done, reported.mutation_changed_inputs = True, message["mutation_changed_inputs"] is True
                 reported.changing_calls = tuple((int(number), str(kind)) for number, kind in message["changing"])

@@ -70,7 +70,12 @@ class GivenData:
             left = self._reached(self._operands if result is None else result)
             if self._count_objects(left) < self._count_objects(reached):
                 return "direct"
-        return "in_place"
+        return "returned" if self.returns(result) else "in_place"
+
+    def returns(self, result: Any) -> bool:
+        """Return whether a call returned one of the containers that it was given."""
+        args, kwargs = self._operands
+        return is_container(result) and any(result is value for value in [*args, *kwargs.values()])
 
     def _count_objects(self, found: dict[int, Any]) -> int:
         return sum(type(item).__module__ == self._served.test_module for item in found.values())
@@ -113,6 +118,21 @@ def _degenerate(obj: Any, before: Any) -> bool:
 
 def _constant(data: bytes, size: int) -> bool:
     return data == data[:size] * (len(data) // size)
+
+
+def equal_to(obj: Any, other: Any) -> Any:
+    """Return a container with the elements of another one that says that it is equal to an object."""
+    kind = type(other)
+    if kind not in (list, dict, set, deque):
+        return other
+
+    def equal(self: Any, value: Any) -> Any:
+        return value is obj or kind.__eq__(self, value)
+
+    def unequal(self: Any, value: Any) -> Any:
+        return value is not obj and kind.__ne__(self, value)
+
+    return type(kind.__name__, (kind,), {"__eq__": equal, "__ne__": unequal, "__hash__": None})(other)
 
 
 def content_of(objects: list[Any]) -> str:

@@ -21,7 +21,7 @@ from .argument_mutation import (
     is_alterable,
     plain_attributes,
 )
-from .changed_data import GivenData, content_of, restored
+from .changed_data import GivenData, content_of, equal_to, restored
 from .codec import ForbiddenType, Tree
 from .files import Files
 from .object_server import STDIN, ClassAttribute, ObjectServer
@@ -62,6 +62,8 @@ class GuardedPeer(Peer):
         transport: As in :class:`Peer`.
         served: Answers the program's requests.
         detached: Whether the program gets copies.
+        returned: The number of a request that returns a container it was given, and what the test gets from it instead:
+            a ``"copy"``, or ``"other"`` values that are equal to what it was given.
         mutation: The number of the request before which to change the arguments, how to change them, and whether to
             change everything that the program was ever given.
         alter: The number of a request to make with other arguments, which of them to change, and which equality
@@ -76,6 +78,7 @@ class GuardedPeer(Peer):
         served: ObjectServer,
         *,
         detached: bool = False,
+        returned: tuple[int, str] | None = None,
         mutation: tuple[int, str, bool] | None = None,
         alter: tuple[int, str, list[int]] | None = None,
         probe: bool = False,
@@ -84,7 +87,7 @@ class GuardedPeer(Peer):
         self._probe = probe
         self.served = served
         self.files: Files | None = None
-        self._mutation, self._alter, self.detached = mutation, alter, detached
+        self._mutation, self._alter, self.detached, self._returned = mutation, alter, detached, returned
         self._altered: tuple[Any, ...] = ()
         self._copies: dict[int, tuple[Any, Any]] = {}
         self._started: dict[int, int] = {}
@@ -101,8 +104,9 @@ class GuardedPeer(Peer):
         """For each order that was probed: whether it shows nothing but which object was made first."""
         self.changing_calls: list[tuple[int, str]] = []
         """The requests during which the program changed data of the test: the number, and how: ``"in_place"``, its
-        arguments as functions do that change them in place; ``"levelled"``, in this way, but it emptied one or made
-        its elements equal; ``"rearranged"``, only their order, and it returns a number;
+        arguments as functions do that change them in place; ``"returned"``, in this way, and it returns one;
+        ``"levelled"``, in one of these ways, but it emptied one or made its elements equal; ``"rearranged"``, only
+        their order, and it returns a number;
         ``"direct"``, its arguments otherwise; ``"delayed"``, other data."""
         self.mutation_changed_inputs = False
         self.mutation_result = ""
@@ -217,6 +221,8 @@ class GuardedPeer(Peer):
         self._note_class(operation, operands, result)
         if operands and number >= 0 and not polled and operation not in _NO_VALUES:
             self._note_lineage(number, operation, operands, result)
+        if self._returned is not None and number == self._returned[0] and received and received.returns(result):
+            return copy.copy(result) if self._returned[1] == "copy" else equal_to(result, different_value(result))
         return result
 
     def _class_data(self) -> dict[ClassAttribute, Any]:

@@ -44,7 +44,10 @@ class TestReporter:
         """Report one test; ``error`` is ``None`` if it passed."""
         message = error if isinstance(error, str) else "" if error is None else self._explained(error, where)
         passed = error is None
-        self._send({"kind": "outcome", "name": name[:200], "passed": passed, "message": message[:MAX_TEXT]})
+        line = 0 if error is None or isinstance(error, str) else _line_of(error)
+        self._send(
+            {"kind": "outcome", "name": name[:200], "passed": passed, "message": message[:MAX_TEXT], "line": line}
+        )
         if not passed and self.stop:
             raise StopTesting
 
@@ -61,6 +64,16 @@ class TestReporter:
         own = [line for line in lines if line.filename in ("test.py", "setup.py")]
         place = where or (f"line {own[-1].lineno}" if own else "")
         return f"{place}\n{kind}: {_short(str(error))}".strip()
+
+
+def _line_of(error: BaseException) -> int:
+    """Return the line of the test in which an error was raised; 0 if it was raised elsewhere."""
+    line, trace = 0, error.__traceback__
+    while trace is not None:
+        if "_rllm_left" in trace.tb_frame.f_globals:
+            line = trace.tb_lineno
+        trace = trace.tb_next
+    return line
 
 
 def _short(text: str) -> str:

@@ -122,6 +122,7 @@ class TestSide:
             wire,
             served,
             detached=config["detached"],
+            returned=config["returned"],
             mutation=config["mutation"],
             alter=config["alter"],
             probe=config["probe"],
