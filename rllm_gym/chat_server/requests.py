@@ -10,6 +10,7 @@ from typing import Any
 
 _MAX_CHOICES = 64
 _MAX_STOPS = 16
+_MAX_NAME = 200
 _ROLES = {"system": "system", "developer": "system", "user": "user", "assistant": "assistant", "tool": "tool"}
 # Fields that would change what is sampled. Others (user, metadata, store, seed, …) are accepted and not used.
 _ONLY: dict[str, tuple[Any, ...]] = {
@@ -59,6 +60,7 @@ class ChatRequest:
         choices: Number of replies.
         stream: Whether the client wants server-sent events.
         include_usage: Whether the last event has the number of tokens.
+        conversation: ``metadata.conversation_id``, the client's own name of the conversation; ``""`` for none.
     """
 
     messages: tuple[dict[str, Any], ...]
@@ -71,6 +73,7 @@ class ChatRequest:
     choices: int = 1
     stream: bool = False
     include_usage: bool = False
+    conversation: str = ""
 
 
 def chat_request(body: bytes) -> ChatRequest:
@@ -90,13 +93,10 @@ def chat_request(body: bytes) -> ChatRequest:
         if value not in allowed or (isinstance(value, bool) and value):
             shown = " or ".join(json.dumps(each) for each in allowed[1:])
             raise RequestError(f"{name}={_shown(value)} is not supported; leave it out, or use {shown}")
-    messages = content.get("messages")
-    if not isinstance(messages, list) or not messages:
-        raise RequestError(f"messages={_shown(messages)} must be a list of at least one message")
     stream_options = content.get("stream_options")
     return ChatRequest(
-        tuple(_message(message, f"messages[{index}]") for index, message in enumerate(messages)),
-        "" if content.get("tool_choice") == "none" else _tools(content.get("tools")),
+        checked_messages(content.get("messages")),
+        "" if content.get("tool_choice") == "none" else checked_tools(content.get("tools")),
         str(content.get("model") or ""),
         _whole(content, "max_completion_tokens") or _whole(content, "max_tokens"),
         _number(content, "temperature", 0.0, 2.0),
@@ -105,7 +105,34 @@ def chat_request(body: bytes) -> ChatRequest:
         _whole(content, "n", most=_MAX_CHOICES) or 1,
         content.get("stream") is True,
         isinstance(stream_options, Mapping) and stream_options.get("include_usage") is True,
+        conversation_of(content),
     )
+
+
+def checked_messages(messages: Any) -> tuple[dict[str, Any], ...]:
+    """Return messages in OpenAI's format with texts as their contents, and without fields that no model reads.
+
+    Raises:
+        RequestError: They are no list of messages, or not only of texts.
+    """
+    if not isinstance(messages, list) or not messages:
+        raise RequestError(f"messages={_shown(messages)} must be a list of at least one message")
+    return tuple(_message(message, f"messages[{index}]") for index, message in enumerate(messages))
+
+
+def conversation_of(content: Mapping[str, Any]) -> str:
+    """Return the client's own name of the conversation of a request; ``""`` if it gave none.
+
+    Raises:
+        RequestError: It is no text, or too long.
+    """
+    metadata = content.get("metadata")
+    name = metadata.get("conversation_id") if isinstance(metadata, Mapping) else None
+    if name is not None and not (isinstance(name, str) and 0 < len(name) <= _MAX_NAME and name.isprintable()):
+        raise RequestError(
+            f"metadata.conversation_id={_shown(name)} must be a text of 1 to {_MAX_NAME} printable characters"
+        )
+    return name or ""
 
 
 def _message(message: Any, where: str) -> dict[str, Any]:
@@ -157,7 +184,12 @@ def _tool_calls(calls: Any, where: str) -> list[dict[str, Any]]:
     return checked
 
 
-def _tools(tools: Any) -> str:
+def checked_tools(tools: Any) -> str:
+    """Return tools as JSON; ``""`` for none.
+
+    Raises:
+        RequestError: They are not in OpenAI's format.
+    """
     if not tools:
         return ""
     if not isinstance(tools, list):

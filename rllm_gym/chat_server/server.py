@@ -19,9 +19,6 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
-MAX_BODY_BYTES = 64 << 20
-_SHUTDOWN_S = 1.0
-
 Respond = Callable[[ChatRequest], Awaitable[ChatReply]]
 
 
@@ -35,7 +32,10 @@ class ChatServer:
             :class:`~rllm_gym.chat_server.RequestError`; a :class:`~rllm_gym.samplers.SamplerError` becomes status 503.
         model: The name of the model, if a request has none.
         host, port: Where to listen; port 0 takes a free one.
-        key: What requests must send as the API key; by default a secret of this server. ``""`` accepts any.
+        key: What requests must send as the API key; by default a secret of this server. With ``""`` none is needed, and
+            requests of web pages are refused, which any page in a browser on this machine could send otherwise.
+        max_body_bytes: Maximum length of a request.
+        shutdown_s: Seconds that requests in progress may take at the end, before they are cancelled.
 
     Attributes:
         url: The base URL, such as ``"http://127.0.0.1:40123/v1"``.
@@ -54,8 +54,11 @@ class ChatServer:
         host: str = "127.0.0.1",
         port: int = 0,
         key: str | None = None,
+        max_body_bytes: int = 64 << 20,
+        shutdown_s: float = 1.0,
     ) -> None:
         self._respond, self._model, self._address = respond, model, (host, port)
+        self._max_body_bytes, self._shutdown_s = max_body_bytes, shutdown_s
         self.key = secrets.token_urlsafe(24) if key is None else key
         self.url = ""
         self._numbers = itertools.count()
@@ -68,10 +71,10 @@ class ChatServer:
             raise ModuleNotFoundError(
                 "an OpenAI-compatible endpoint needs aiohttp: pip install 'rllm-gym[openai]'", name="aiohttp"
             ) from error
-        app = web.Application(client_max_size=MAX_BODY_BYTES)
+        app = web.Application(client_max_size=self._max_body_bytes)
         app.router.add_post("/v1/chat/completions", self._completions)
         app.router.add_get("/v1/models", self._models)
-        runner = web.AppRunner(app, access_log=None, handler_cancellation=True, shutdown_timeout=_SHUTDOWN_S)
+        runner = web.AppRunner(app, access_log=None, handler_cancellation=True, shutdown_timeout=self._shutdown_s)
         async with AsyncExitStack() as opened:
             await runner.setup()
             opened.push_async_callback(runner.cleanup)
@@ -103,7 +106,7 @@ class ChatServer:
             replies = await self._replies(asked)
         except RequestError as error:
             return web.json_response(error.body(), status=error.status)
-        name, model = f"{next(self._numbers)}", asked.model or self._model
+        name, model = replies[0].name or f"{next(self._numbers)}", asked.model or self._model
         if not asked.stream:
             return web.json_response(completion(name, model, replies))
         response = web.StreamResponse(headers={"Content-Type": "text/event-stream", "Cache-Control": "no-cache"})
@@ -135,11 +138,13 @@ class ChatServer:
         try:
             return await request.read()
         except web.HTTPRequestEntityTooLarge:
-            raise RequestError(f"the body has more than {MAX_BODY_BYTES >> 20} MiB", status=413) from None
+            raise RequestError(f"the body has more than {self._max_body_bytes >> 20} MiB", status=413) from None
 
     def _check_key(self, request: web.Request) -> None:
         sent = request.headers.get("Authorization", "").removeprefix("Bearer ").strip()
-        if self.key and not secrets.compare_digest(sent.encode(), self.key.encode()):
+        if not self.key and "Origin" in request.headers:
+            raise RequestError("requests of web pages need a server with an API key", status=403)
+        if self.key and not secrets.compare_digest(sent.encode(errors="surrogateescape"), self.key.encode()):
             raise RequestError(
                 "wrong API key; use that of this endpoint (OPENAI_API_KEY)", status=401, code="invalid_api_key"
             )
