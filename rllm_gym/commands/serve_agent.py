@@ -208,11 +208,16 @@ async def _serve(options: argparse.Namespace, params: SamplingParams, key: str, 
 async def _serve_with(
     sampler: Sampler, options: argparse.Namespace, params: SamplingParams, key: str, log: CallLog | None
 ) -> None:
+    if getattr(sampler, "tokenizer", None) is None and options.context_length is not None:
+        raise CommandError(
+            f"--sampling.context-length {options.context_length} has no effect: the tokenizer that counts tokens is "
+            "unknown; with --url, give --tokenizer"
+        )
     agent = ServedAgent(
         sampler,
         params,
         system_prompt=options.system_prompt,
-        max_context_tokens=options.context_length if hasattr(sampler, "tokenizer") else None,
+        max_context_tokens=options.context_length,
         parallel=options.parallel,
         log=log,
         model={"model": options.name, "model_version": _version(options.model)},

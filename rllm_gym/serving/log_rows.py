@@ -84,6 +84,8 @@ def _own_call(row: Mapping[str, Any]) -> Call:
         raise LogRowError(f"weight_version={version!r:.80} must be a whole number")
     finish_reason = _text(row, "finish_reason") or "stop"
     stop = row.get("stop") or ()
+    if not isinstance(stop, str | list | tuple):
+        raise LogRowError(f"stop={stop!r:.80} must be a list of texts")
     return Call(
         _text(row, "id"),
         _conversation(row, row),
@@ -93,7 +95,7 @@ def _own_call(row: Mapping[str, Any]) -> Call:
         text,
         TurnTokens(prompt, ids, tuple(map(float, logprobs)), version, 0, finish_reason) if ids else None,
         finish_reason,
-        tuple(map(str, stop)) if isinstance(stop, list) else (str(stop),),
+        (stop,) if isinstance(stop, str) else tuple(map(str, stop)),
         {
             name: row[name]
             for name in ("model", "model_version", "time", "temperature", "top_p")

@@ -108,6 +108,8 @@ WRONG: list[tuple[Any, str]] = [
     ({**ASK, "max_tokens": True}, "max_tokens=true must be a whole number"),
     ({**ASK, "temperature": 1e999}, "temperature=Infinity must be a number from 0 to 2"),
     ({**ASK, "stop": [""]}, "stop="),
+    ({**ASK, "metadata": {"conversation_id": 7}}, "metadata.conversation_id=7 must be a text"),
+    ({**ASK, "metadata": {"conversation_id": "a\nb"}}, "printable"),
     ({**ASK, "stop": ["a"] * 100}, "up to 16 texts"),
 ]
 
@@ -165,3 +167,13 @@ def test_a_request_is_cancelled_when_its_client_is_gone() -> None:
         raise AssertionError
 
     serve(use, never)
+
+
+def test_without_a_key_no_web_page_may_ask() -> None:
+    async def run() -> None:
+        async with ChatServer(echo, key="") as server, aiohttp.ClientSession() as session:
+            for headers, status in (({}, 200), ({"Origin": "https://example.com"}, 403)):
+                async with session.post(f"{server.url}/chat/completions", json=ASK, headers=headers) as response:
+                    assert response.status == status
+
+    asyncio.run(run())

@@ -1,0 +1,159 @@
+"""`rllm-gym serve-agent` as a process: clients, its log, its end, and a model that was trained on the log."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import openai
+import pytest
+from commands.command_line import assert_brief_error, rllm_gym
+from peft import AutoPeftModelForCausalLM
+
+from rllm_gym.engine import load_episodes
+from trainers import commands
+from trainers.tiny_model import make_tiny_model
+
+TOOL: Any = {"type": "function", "function": {"name": "look", "parameters": {"type": "object", "properties": {}}}}
+
+
+@contextlib.contextmanager
+def served(*words: str, number: signal.Signals = signal.SIGTERM, **environment: str) -> Iterator[tuple[str, list[str]]]:
+    """Serve until the end of the block; yield the address, and afterwards what it wrote to stderr."""
+    err: list[str] = []
+    with subprocess.Popen(
+        [sys.executable, "-m", "rllm_gym", "serve-agent", *words, "--port", "0"],
+        env={**os.environ, "OMP_NUM_THREADS": "1", **environment},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        try:
+            assert process.stdout is not None
+            line = process.stdout.readline()
+            assert " at http://127.0.0.1:" in line, process.communicate()
+            yield line.split(" at ")[1].split()[0], err
+        finally:
+            process.send_signal(number)
+            err.append(process.communicate(timeout=120)[1])
+    assert process.returncode == 0, err
+
+
+def test_clients_are_served_or_refused_and_every_call_is_in_the_log(tmp_path: Path) -> None:
+    (tmp_path / "replies.jsonl").write_text(json.dumps('<tool_call>\n{"name": "look", "arguments": {}}\n</tool_call>'))
+    log = tmp_path / "calls.jsonl"
+    words = (f"scripted:{tmp_path}/replies.jsonl", "--log", str(log), "--key-env", "KEY")
+    with served(*words, KEY="secret") as (url, err):
+        client = openai.OpenAI(base_url=url, api_key="secret", max_retries=0)
+        assert [model.id for model in client.models.list()] == [words[0]]
+        reply = client.chat.completions.create(model="any", messages=[{"role": "user", "content": "hi"}], tools=[TOOL])
+        message = reply.choices[0].message
+        assert message.tool_calls is not None
+        result: Any = {"role": "tool", "tool_call_id": message.tool_calls[0].id, "content": "a cat"}
+        stream = client.chat.completions.create(
+            model="any",
+            messages=[{"role": "user", "content": "hi"}, message, result],  # type: ignore[list-item]
+            stream=True,
+            stream_options={"include_usage": True},
+        )
+        events = list(stream)
+        # Another set of tools is another prompt, so this is another conversation.
+        assert events[0].conversation_id != reply.conversation_id  # type: ignore[attr-defined]
+        assert "".join(event.choices[0].delta.content or "" for event in events if event.choices).startswith(
+            "<tool_call>"
+        )
+        sent = {"Authorization": "Bearer secret"}
+        for headers, body, status in (
+            ({}, b"{}", 401),
+            (sent, b"{", 400),
+            (sent, json.dumps({"messages": [{"role": "user", "content": "x"}], "n": 0}).encode(), 400),
+            (sent, b" " * ((8 << 20) + 1), 413),
+        ):
+            refused = httpx.post(f"{url}/chat/completions", content=body, headers=headers, timeout=60)
+            assert refused.status_code == status, refused.text
+            assert refused.json()["error"]["message"]
+    lines = [json.loads(line) for line in log.read_text().splitlines()]
+    assert [line["conversation_id"] for line in lines] == [reply.conversation_id, events[0].conversation_id]  # type: ignore[attr-defined]
+    assert [line["id"] for line in lines] == [reply.id, events[0].id]
+    assert lines[0]["tools"] == [TOOL]
+    assert f"2 calls are in {log}" in err[0]
+    output = tmp_path / "episodes.jsonl"
+    assert rllm_gym("import-logs", str(log), "--output", str(output)).returncode == 0
+    (first, _) = load_episodes(output)
+    assert first.trajectories[0].steps[0].info["offered_tools"] == json.dumps([TOOL])
+
+
+def test_what_cannot_be_served_is_named(tmp_path: Path) -> None:
+    scripted = tmp_path / "replies.txt"
+    scripted.write_text("yes\n")
+    run = tmp_path / "run"
+    run.mkdir()
+    for words, message in (
+        ((f"scripted:{scripted}", "--host", "0.0.0.0"), "requires --key-env"),
+        ((f"scripted:{scripted}", "--key-env", "NOT_SET"), "environment variable is not set"),
+        ((f"scripted:{scripted}", "--log-limit", "5"), "--log-limit 5 has no effect without --log"),
+        ((f"scripted:{scripted}", "--sampling.context-length", "5"), "--sampling.context-length 5 has no effect"),
+        ((f"scripted:{scripted}", "--sampling.temperature", "-1"), "temperature"),
+        ((f"scripted:{scripted}", "--token-ids"), "requires --url"),
+        ((f"scripted:{tmp_path}/nothing.txt",), "nothing.txt"),
+        ((str(run),), "cannot be loaded"),
+    ):
+        assert_brief_error(rllm_gym("serve-agent", *words, "--port", "0"), message)
+    (run / "manifest.json").write_text(json.dumps({"config": {}}))
+    assert_brief_error(rllm_gym("serve-agent", str(run)), "manifest.json is not that of a run")
+    (run / "manifest.json").write_text(json.dumps({"config": {"model": {"dtype": "auto"}}}))
+    assert_brief_error(rllm_gym("serve-agent", str(run)), "has no final model", "best_model")
+
+
+@pytest.mark.long
+def test_a_run_is_served_and_its_log_is_trained_on_with_one_command_each(tmp_path: Path) -> None:
+    rows = tmp_path / "rows.jsonl"
+    rows.write_text("\n".join(json.dumps({"prompt": f"say a letter {n}", "answer": str(n)}) for n in range(20)))
+    make_tiny_model(tmp_path / "tiny", hidden_size=32, num_heads=1, num_layers=1, vocab_size=300)
+    words = ["--dataset", str(rows), "--reward", "envs.own_rewards:letters", "--steps", "1", "--no-progress"]
+    words += ["--env.agent-kwargs.system_prompt", "Be brief.", "--model.path", str(tmp_path / "tiny")]
+    words += ["--sampling.max-tokens", "5", "--sampling.temperature", "0.9", "--algorithm.group-size", "2"]
+    assert commands.train([*words, "--validation", "none", "--output", str(tmp_path / "run")]) == 0
+
+    log, feedback = tmp_path / "calls.jsonl", []
+    with served(str(tmp_path / "run"), "--log", str(log), number=signal.SIGINT) as (url, _):
+        client = openai.OpenAI(base_url=url, api_key="any")
+        for number in range(12):
+            messages: Any = [{"role": "user", "content": f"say a letter {number % 2}"}]
+            for _ in range(2):
+                reply = client.chat.completions.create(model="any", messages=messages, tools=[TOOL])
+                assert reply.usage is not None
+                assert reply.usage.completion_tokens <= 5
+                messages += [reply.choices[0].message, {"role": "user", "content": "and another one"}]
+            feedback.append({"conversation_id": reply.conversation_id, "reward": number / 12})  # type: ignore[attr-defined]
+    lines = [json.loads(line) for line in log.read_text().splitlines()]
+    assert len(lines) == 24
+    assert {(line["messages"][0]["content"], line["temperature"]) for line in lines} == {("Be brief.", 0.9)}
+
+    (tmp_path / "feedback.jsonl").write_text("\n".join(map(json.dumps, feedback)))
+    episodes = str(tmp_path / "episodes.jsonl")
+    result = rllm_gym("import-logs", str(log), "--feedback", str(tmp_path / "feedback.jsonl"), "--output", episodes)
+    assert "12 episodes" in result.stdout, result.stderr
+    assert "12 of them with tokens" in result.stdout
+    assert commands.merge([str(tmp_path / "run" / "model"), "--output", str(tmp_path / "merged")]) == 0
+    model = ["--model.path", str(tmp_path / "merged"), "--epochs", "1", "--no-progress"]
+    better, preferred = tmp_path / "sft", tmp_path / "dpo"
+    words = ["--demonstrations.file", episodes, "--demonstrations.min-reward", "0.5", "--output", str(better)]
+    assert commands.sft([*model, *words]) == 0
+    assert commands.dpo([*model, "--preferences.file", episodes, "--output", str(preferred)]) == 0
+    again = tmp_path / "again.jsonl"
+    with served(str(better), "--log", str(again)) as (url, _):
+        client = openai.OpenAI(base_url=url, api_key="any")
+        client.chat.completions.create(model="any", messages=[{"role": "user", "content": "hi"}], max_tokens=3)
+    (line,) = map(json.loads, again.read_text().splitlines())
+    assert len(line["ids"]) <= 3
+    assert line["model_version"] != lines[0]["model_version"]
+    assert AutoPeftModelForCausalLM.from_pretrained(preferred / "model").peft_config
