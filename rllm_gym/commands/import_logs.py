@@ -26,12 +26,15 @@ from rllm_gym.serving import (
     episode_of,
     json_lines,
     preference_rows,
+    replay_rows,
     sft_rows,
 )
 from rllm_gym.serving.export import stop_reason_of
 from rllm_gym.serving.rewards import attach_feedback, import_function, reward_by_function
 
 _SHOWN = 10
+_NAMES = {"episodes": "episodes", "sft": "chats", "preferences": "pairs", "replay": "prompts"}
+_NEED_REWARDS = ("preferences", "replay")
 _EXAMPLES = """examples:
   rllm-gym import-logs calls.jsonl --feedback thumbs.jsonl --output episodes.jsonl
   rllm-gym import-logs calls.jsonl --reward my_rewards:correct --scrub my_privacy:scrub --output episodes.jsonl
@@ -57,9 +60,10 @@ def main(argv: list[str]) -> int:
     if options.reward_weights is not None and functions is None:
         raise CommandError("--reward-weights has no effect without --reward")
     chosen = (options.min_reward, options.max_reward, options.stop_reason)
-    if not is_rated and (options.form == "preferences" or chosen != (None, None, None)):
+    if not is_rated and (options.form in _NEED_REWARDS or chosen != (None, None, None)):
         raise CommandError(
-            "--as preferences, --min-reward, --max-reward and --stop-reason need rewards: give --feedback or --reward"
+            f"--as {', --as '.join(_NEED_REWARDS)}, --min-reward, --max-reward and --stop-reason need rewards: give "
+            "--feedback or --reward"
         )
 
     conversations = _read(options.logs)
@@ -94,10 +98,11 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--as",
         dest="form",
-        choices=("episodes", "sft", "preferences"),
+        choices=tuple(_NAMES),
         default="episodes",
         help="episodes, for rllm-gym sft and dpo; sft: chats, with tools and tool calls as messages; preferences: the "
-        "best and the worst conversation of each prompt (default: episodes)",
+        "best and the worst conversation of each prompt; replay: for off-policy training with rllm-gym train (default: "
+        "episodes)",
     )
     rewards = parser.add_argument_group("reward options; with one of the first two, unrated conversations are left out")
     rewards.add_argument(
@@ -263,20 +268,21 @@ def _write(conversations: Sequence[Conversation], options: argparse.Namespace, d
         tokens = sum(all(step.tokens for step in episode.trajectories[0].steps) for episode in usable)
         more = f", {tokens} of them with tokens and log-probs"
     else:
-        rows = (
-            list(preference_rows(conversations))
-            if options.form == "preferences"
-            else [row for item in conversations for row in sft_rows(item)]
-        )
+        rows: list[dict[str, Any]] = []
+        if options.form == "preferences":
+            rows += preference_rows(conversations)
+        elif options.form == "replay":
+            rows += replay_rows(conversations, options.success_at)
+            replayed = sum(len(row["logged"]) for row in rows)
+            dropped["without the tokens of every reply"] += len(conversations) - replayed
+        else:
+            rows += [row for item in conversations for row in sft_rows(item)]
         written = _checked(rows, options, dropped) and _save_rows(options.output, rows)
         more = ""
     print(f"{written} {_NAMES[options.form]} in {options.output}{more}")
     if left_out := _left_out(dropped):
         print(f"left out: {left_out}")
     return 0
-
-
-_NAMES = {"episodes": "episodes", "sft": "chats", "preferences": "pairs"}
 
 
 def _checked(rows: Sequence[Any], options: argparse.Namespace, dropped: Counter[str]) -> int:

@@ -2,8 +2,9 @@
 
 from rllm_gym.serving.call_log import CallLog
 from rllm_gym.serving.conversations import Call, Conversation, Conversations
-from rllm_gym.serving.export import episode_of, preference_rows, sft_rows
+from rllm_gym.serving.export import episode_of, preference_rows, replay_rows, sft_rows
 from rllm_gym.serving.log_rows import LogRowError, calls_of_row, json_lines
+from rllm_gym.serving.replay import LoggedEpisodes, logged_reward
 from rllm_gym.serving.served_agent import ServedAgent
 
 __all__ = [
@@ -12,10 +13,13 @@ __all__ = [
     "Conversation",
     "Conversations",
     "LogRowError",
+    "LoggedEpisodes",
     "ServedAgent",
     "calls_of_row",
     "episode_of",
     "json_lines",
+    "logged_reward",
     "preference_rows",
+    "replay_rows",
     "sft_rows",
 ]

@@ -1,4 +1,4 @@
-"""Conversations as what is trained on: episodes, chats for ``rllm-gym sft``, pairs for ``rllm-gym dpo``."""
+"""Conversations as what is trained on: episodes, chats for ``rllm-gym sft``, pairs for ``rllm-gym dpo``, replays."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from rllm_gym.core import Episode, Step, StopReason, Trajectory
+from rllm_gym.engine.episodes_file import episode_to_json
 from rllm_gym.serving.conversations import Conversation, Message, Reply
 
 
@@ -94,6 +95,20 @@ def preference_rows(conversations: Sequence[Conversation]) -> Iterator[dict[str,
                 "rejected": _weighted(worst.replies)[start:],
                 **_tools(best.replies[0]),
             }
+
+
+def replay_rows(conversations: Sequence[Conversation], success_at: float) -> Iterator[dict[str, Any]]:
+    """Yield a row per prompt with the episodes of its conversations, for :class:`~rllm_gym.serving.LoggedEpisodes`.
+
+    Conversations without a reward or without the tokens of every reply are in no row.
+    """
+    groups: defaultdict[str, list[dict[str, Any]]] = defaultdict(list)
+    for conversation in conversations:
+        episode = None if conversation.reward is None else episode_of(conversation, success_at)
+        if episode is not None and all(step.tokens for step in episode.trajectories[0].steps):
+            groups[episode.group_id].append(episode_to_json(episode))
+    for name, episodes in groups.items():
+        yield {"prompt": name, "logged": episodes}
 
 
 def _weighted(replies: Sequence[Reply]) -> list[Message]:
