@@ -2,13 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
-import os
 import signal
-import subprocess
-import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +11,7 @@ import httpx
 import openai
 import pytest
 from commands.command_line import assert_brief_error, rllm_gym
+from commands.served_process import served
 from peft import AutoPeftModelForCausalLM
 
 from rllm_gym.engine import load_episodes
@@ -23,28 +19,6 @@ from trainers import commands
 from trainers.tiny_model import make_tiny_model
 
 TOOL: Any = {"type": "function", "function": {"name": "look", "parameters": {"type": "object", "properties": {}}}}
-
-
-@contextlib.contextmanager
-def served(*words: str, number: signal.Signals = signal.SIGTERM, **environment: str) -> Iterator[tuple[str, list[str]]]:
-    """Serve until the end of the block; yield the address, and afterwards what it wrote to stderr."""
-    err: list[str] = []
-    with subprocess.Popen(
-        [sys.executable, "-m", "rllm_gym", "serve-agent", *words, "--port", "0"],
-        env={**os.environ, "OMP_NUM_THREADS": "1", **environment},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    ) as process:
-        try:
-            assert process.stdout is not None
-            line = process.stdout.readline()
-            assert " at http://127.0.0.1:" in line, process.communicate()
-            yield line.split(" at ")[1].split()[0], err
-        finally:
-            process.send_signal(number)
-            err.append(process.communicate(timeout=120)[1])
-    assert process.returncode == 0, err
 
 
 def test_clients_are_served_or_refused_and_every_call_is_in_the_log(tmp_path: Path) -> None:
