@@ -1,4 +1,4 @@
-"""An OpenAI-compatible endpoint: ``POST /v1/chat/completions`` with tools and streaming, and ``GET /v1/models``."""
+"""An OpenAI-compatible endpoint: chat completions and responses with tools and streaming, and ``GET /v1/models``."""
 
 from rllm_gym.chat_server.replies import ChatReply, reply_message
 from rllm_gym.chat_server.requests import (

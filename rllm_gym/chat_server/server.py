@@ -6,12 +6,13 @@ import asyncio
 import itertools
 import logging
 import secrets
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING, Any, Self
 
 from rllm_gym.chat_server.replies import ChatReply, completion, events
 from rllm_gym.chat_server.requests import ChatRequest, RequestError, chat_request
+from rllm_gym.chat_server.responses_api import response, response_events, responses_request
 from rllm_gym.samplers.protocol import SamplerError
 
 if TYPE_CHECKING:
@@ -73,6 +74,7 @@ class ChatServer:
             ) from error
         app = web.Application(client_max_size=self._max_body_bytes)
         app.router.add_post("/v1/chat/completions", self._completions)
+        app.router.add_post("/v1/responses", self._responses)
         app.router.add_get("/v1/models", self._models)
         runner = web.AppRunner(app, access_log=None, handler_cancellation=True, shutdown_timeout=self._shutdown_s)
         async with AsyncExitStack() as opened:
@@ -98,23 +100,35 @@ class ChatServer:
         return web.json_response({"object": "list", "data": [model]})
 
     async def _completions(self, request: web.Request) -> web.StreamResponse:
+        return await self._answer(request, chat_request, completion, events)
+
+    async def _responses(self, request: web.Request) -> web.StreamResponse:
+        return await self._answer(request, responses_request, response, response_events)
+
+    async def _answer(
+        self,
+        request: web.Request,
+        read: Callable[[bytes], ChatRequest],
+        body_of: Callable[[str, str, list[ChatReply]], dict[str, Any]],
+        events_of: Callable[..., Iterator[bytes]],
+    ) -> web.StreamResponse:
         from aiohttp import web
 
         try:
             self._check_key(request)
-            asked = chat_request(await self._body(request))
+            asked = read(await self._body(request))
             replies = await self._replies(asked)
         except RequestError as error:
             return web.json_response(error.body(), status=error.status)
         name, model = replies[0].name or f"{next(self._numbers)}", asked.model or self._model
         if not asked.stream:
-            return web.json_response(completion(name, model, replies))
-        response = web.StreamResponse(headers={"Content-Type": "text/event-stream", "Cache-Control": "no-cache"})
-        await response.prepare(request)
-        for event in events(name, model, replies, include_usage=asked.include_usage):
-            await response.write(event)
-        await response.write_eof()
-        return response
+            return web.json_response(body_of(name, model, replies))
+        stream = web.StreamResponse(headers={"Content-Type": "text/event-stream", "Cache-Control": "no-cache"})
+        await stream.prepare(request)
+        for event in events_of(name, model, replies, include_usage=asked.include_usage):
+            await stream.write(event)
+        await stream.write_eof()
+        return stream
 
     async def _replies(self, asked: ChatRequest) -> list[ChatReply]:
         try:

@@ -27,7 +27,8 @@ def attach_feedback(conversations: Conversations, row: Mapping[str, Any]) -> Con
     if name is None:
         raise LogRowError("it has no conversation_id (or id of a response)")
     reward = _reward_of(row.get("reward"))
-    conversation = conversations.by_id.get(name) or conversations.of_call.get(name)
+    call = f"chatcmpl-{name.removeprefix('resp_')}" if name.startswith("resp_") else name
+    conversation = conversations.by_id.get(name) or conversations.of_call.get(call)
     if conversation is not None and reward is not None:
         conversation.reward = reward
     return conversation

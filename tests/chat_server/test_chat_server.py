@@ -82,6 +82,60 @@ def test_openais_client_reads_streams() -> None:
     serve(use, echo)
 
 
+def test_openais_client_uses_the_responses_api() -> None:
+    seen: list[ChatRequest] = []
+    tool: Any = {"type": "function", "name": "add", "parameters": {"type": "object", "properties": {}}, "strict": False}
+
+    async def respond(request: ChatRequest) -> ChatReply:
+        seen.append(request)
+        return await echo(request)
+
+    async def use(server: ChatServer, client: openai.AsyncOpenAI) -> None:
+        said = await client.responses.create(model="m", instructions="Be brief.", input="hi", max_output_tokens=9)
+        assert (said.output_text, said.status, said.usage and said.usage.total_tokens) == (
+            "you said hi",
+            "completed",
+            10,
+        )
+        assert [(item["role"], item["content"]) for item in seen[0].messages] == [
+            ("system", "Be brief."),
+            ("user", "hi"),
+        ]
+        assert seen[0].max_tokens == 9
+        asked: Any = [{"role": "user", "content": [{"type": "input_text", "text": "2 + 2?"}]}]
+        called = await client.responses.create(model="m", input=asked, tools=[tool])
+        assert [item.type for item in called.output] == ["message", "function_call"]
+        call: Any = called.output[1]
+        assert json.loads(call.arguments) == {"a": 1, "b": [2, "é"]}
+        asked += [item.model_dump() for item in called.output]
+        asked.append({"type": "function_call_output", "call_id": call.call_id, "output": "4"})
+        stream = await client.responses.create(model="m", input=asked, stream=True)
+        events = [event async for event in stream]
+        assert "".join(event.delta for event in events if event.type == "response.output_text.delta") == "you said 4"
+        assert events[-1].type == "response.completed"
+        assert events[-1].response.output_text == "you said 4"
+        # The messages are those of chat completions, so that a conversation is recognized in either form.
+        reply = (await echo(seen[1])).message
+        user, assistant, result = seen[2].messages
+        assert user == {"role": "user", "content": "2 + 2?"}
+        assert assistant == reply
+        assert result == {"role": "tool", "content": "4", "tool_call_id": call.call_id}
+        for body, message in (
+            ({"input": "a", "previous_response_id": "resp_1"}, "previous_response_id=.* is not supported"),
+            ({"input": 7}, "input=7 must be a text or a list"),
+            ({"input": [7]}, r"input\[0\]=7 must be a message"),
+            ({"input": [{"role": "user", "content": [{"type": "input_image"}]}]}, "reads only texts"),
+            ({"input": [{"type": "function_call", "name": 7}]}, "must have a function with a name"),
+            ({"input": "a", "tools": [{"type": "web_search"}]}, r"tools\[0\]="),
+            ({"input": "a", "text": {"format": {"type": "json_schema"}}}, "text=.* is not supported"),
+            ({"input": []}, "at least one message"),
+        ):
+            with pytest.raises(openai.BadRequestError, match=message):
+                await client.post("/responses", body=body, cast_to=object)
+
+    serve(use, respond)
+
+
 ASK: Body = {"messages": [{"role": "user", "content": "hi"}]}
 WRONG: list[tuple[Any, str]] = [
     ("{", "is not JSON"),
