@@ -42,6 +42,10 @@ Clients set OPENAI_BASE_URL to the address that is printed.
 def main(argv: list[str]) -> int:
     options = _parse(argv)
     check_endpoint_arguments(options)
+    if not 0 <= options.port < 1 << 16:
+        raise CommandError(f"--port {options.port} must be from 0 to 65535")
+    if not 0 <= options.grace < float("inf"):
+        raise CommandError(f"--grace {options.grace:g} must be a number of seconds, 0 or more")
     key = _key(options)
     params = _params(options)
     with contextlib.ExitStack() as opened:

@@ -177,9 +177,10 @@ class Conversations:
         self.of_call: dict[str, Conversation] = {}
         self._index: ConversationIndex[_Branch] = ConversationIndex(1 << 40)
         self._messages: dict[str, Message] = {}
+        self._known: set[tuple[Any, ...]] = set()
 
     def add(self, call: Call, *, name: str) -> None:
-        """Add a call.
+        """Add a call, unless it is in another log as well.
 
         Args:
             call: The call.
@@ -187,6 +188,11 @@ class Conversations:
         """
         call = replace(call, messages=tuple(map(self._shared, call.messages)))
         found = self._index.find(call.messages, call.tools, call.conversation)
+        if call.id:
+            known = (call.id, found.digest, message_key(call.reply))
+            if known in self._known:
+                return
+            self._known.add(known)
         line = found.line
         if call.conversation:
             conversation = self.by_id.setdefault(call.conversation, Conversation(call.conversation))

@@ -105,7 +105,7 @@ class ServedAgent:
     async def _reply(self, request: ChatRequest) -> ChatReply:
         has_system = any(message["role"] == "system" for message in request.messages)
         messages = request.messages if has_system else (*self._system, *request.messages)
-        found = self._index.find(messages, request.tools, request.conversation)
+        found = self._find(messages, request)
         line = found.line
         if line is None or not found.continues or line.owner.busy:
             line = ConversationLine(self._new(request, found))
@@ -127,6 +127,14 @@ class ServedAgent:
         self._write(name, served.id, messages, request.tools, asked, completion, message)
         finish_reason = "tool_calls" if message.get("tool_calls") else completion.finish_reason
         return ChatReply(message, finish_reason, len(asked.ids), len(completion.ids), served.id, name)
+
+    def _find(self, messages: tuple[dict[str, Any], ...], request: ChatRequest) -> FoundConversation[_Served]:
+        found = self._index.find(messages, request.tools, request.conversation)
+        if found.line is None and request.conversation:  # it may be an id of this server
+            without_id = self._index.find(messages, request.tools)
+            if without_id.line is not None and without_id.line.owner.id == request.conversation:
+                return without_id
+        return found
 
     def _new(self, request: ChatRequest, found: FoundConversation[_Served]) -> _Served:
         name = secrets.token_hex(12)

@@ -13,6 +13,7 @@ import pytest
 
 from rllm_gym.chat_server import ChatReply, ChatRequest, ChatServer, RequestError, chat_request, reply_message
 from rllm_gym.samplers import SamplerError
+from tests.waiting import auntil
 
 TOOL: Any = {"type": "function", "function": {"name": "add", "parameters": {"type": "object", "properties": {}}}}
 CALL = 'Let me add.<tool_call>\n{"name": "add", "arguments": {"a": 1, "b": [2, "é"]}}\n</tool_call>'
@@ -229,5 +230,38 @@ def test_without_a_key_no_web_page_may_ask() -> None:
             for headers, status in (({}, 200), ({"Origin": "https://example.com"}, 403)):
                 async with session.post(f"{server.url}/chat/completions", json=ASK, headers=headers) as response:
                     assert response.status == status
+
+    asyncio.run(run())
+
+
+def test_requests_in_progress_are_answered_at_the_end() -> None:
+    started, release = asyncio.Event(), asyncio.Event()
+
+    async def slow(request: ChatRequest) -> ChatReply:
+        started.set()
+        await release.wait()
+        return await echo(request)
+
+    async def refused(port: int) -> bool:
+        try:
+            _, writer = await asyncio.open_connection("127.0.0.1", port)
+        except OSError:
+            return True
+        writer.close()
+        return False
+
+    async def run() -> None:
+        server = ChatServer(slow, shutdown_s=300)
+        await server.__aenter__()
+        port = int(server.url.split(":")[2].split("/")[0])
+        async with openai.AsyncOpenAI(base_url=server.url, api_key=server.key, max_retries=0) as client:
+            asked = client.chat.completions.create(model="m", messages=[{"role": "user", "content": "hi"}])
+            reply = asyncio.create_task(asked)
+            await started.wait()
+            ending = asyncio.create_task(server.__aexit__(None, None, None))
+            await auntil(lambda: refused(port))
+            release.set()
+            assert (await reply).choices[0].message.content == "you said hi"
+            await ending
 
     asyncio.run(run())

@@ -54,7 +54,7 @@ def write(path: Path, *rows: Any) -> Path:
 
 def imported(folder: Path, *words: str) -> list[Episode]:
     output = folder / "episodes.jsonl"
-    result = rllm_gym("import-logs", str(folder / "log.jsonl"), "--output", str(output), *words)
+    result = rllm_gym("import-logs", "--output", str(output), str(folder / "log.jsonl"), *words)
     assert result.returncode == 0, result.stderr
     return list(load_episodes(output))
 
@@ -110,7 +110,7 @@ def test_feedback_rates_and_filters_conversations_and_copies_count_once(tmp_path
     feedback = [
         {"conversation_id": "c0", "reward": "down"},
         {"conversation_id": "c0", "reward": "up"},
-        {"id": "chatcmpl-c1", "reward": 0.25},
+        {"id": "resp_c1", "reward": 0.25},
         {"conversation_id": "c2", "reward": False},
         {"conversation_id": "c3", "reward": 0},
         {"conversation_id": "elsewhere", "reward": 1},
@@ -118,7 +118,8 @@ def test_feedback_rates_and_filters_conversations_and_copies_count_once(tmp_path
         {"reward": 1},
     ]
     words = ("--feedback", str(write(tmp_path / "feedback.jsonl", *feedback)), "--success-at", "0.5")
-    episodes = imported(tmp_path, *words)
+    again = str(tmp_path / "log.jsonl")  # the same calls in a second log
+    episodes = imported(tmp_path, again, *words)
     assert [(episode.episode_id, episode.reward, episode.stop_reason) for episode in episodes] == [
         ("c0", 0.5, "success"),  # the mean of 1 and of 0, for the same content in c2; c4 is not rated
         ("c1", 0.25, "failure"),

@@ -73,6 +73,8 @@ def test_what_cannot_be_served_is_named(tmp_path: Path) -> None:
     for words, message in (
         ((f"scripted:{scripted}", "--host", "0.0.0.0"), "requires --key-env"),
         ((f"scripted:{scripted}", "--key-env", "NOT_SET"), "environment variable is not set"),
+        ((f"scripted:{scripted}", "--port", "99999"), "--port 99999 must be from 0 to 65535"),
+        ((f"scripted:{scripted}", "--grace", "nan"), "--grace nan must be a number of seconds"),
         ((f"scripted:{scripted}", "--log-limit", "5"), "--log-limit 5 has no effect without --log"),
         ((f"scripted:{scripted}", "--sampling.context-length", "5"), "--sampling.context-length 5 has no effect"),
         ((f"scripted:{scripted}", "--sampling.temperature", "-1"), "temperature"),
@@ -80,7 +82,7 @@ def test_what_cannot_be_served_is_named(tmp_path: Path) -> None:
         ((f"scripted:{tmp_path}/nothing.txt",), "nothing.txt"),
         ((str(run),), "cannot be loaded"),
     ):
-        assert_brief_error(rllm_gym("serve-agent", *words, "--port", "0"), message)
+        assert_brief_error(rllm_gym("serve-agent", "--port", "0", *words), message)
     (run / "manifest.json").write_text(json.dumps({"config": {}}))
     assert_brief_error(rllm_gym("serve-agent", str(run)), "manifest.json is not that of a run")
     (run / "manifest.json").write_text(json.dumps({"config": {"model": {"dtype": "auto"}}}))

@@ -77,18 +77,25 @@ def test_a_conversation_keeps_its_id_and_a_rewritten_one_is_its_branch(tmp_path:
             await agent.respond(ask("a")),
             await agent.respond(ChatRequest(said("a", reply, "d"), conversation="mine")),
             await agent.respond(ChatRequest(({"role": "system", "content": "Own."}, *said("a")))),
+            await agent.respond(ChatRequest(said("a", reply, "e"), conversation=first.conversation)),
         ]
 
     with CallLog(tmp_path / "calls.jsonl", max_bytes=LIMIT) as log:
         replies = asyncio.run(run(log))
     ids = [reply.conversation for reply in replies]
-    assert ids[0] == ids[1] == ids[2]
+    assert ids[0] == ids[1] == ids[2] == ids[6]
     assert len({*ids}) == 4
     assert ids[4] == "mine"
     conversations = conversations_of(tmp_path / "calls.jsonl")
     assert list(conversations.by_id) == list(dict.fromkeys(ids))
     long = conversations.by_id[ids[0]]
-    assert [reply.branch for reply in long.replies] == [0, 0, 1]
+    assert [reply.branch for reply in long.replies] == [0, 0, 1, 2]
+    sampled = long.replies[0].call.tokens
+    last = long.replies[3].call.tokens
+    assert sampled is not None
+    assert last is not None
+    before = (*sampled.context_ids, *sampled.ids)  # the reply is not encoded again, whoever names the conversation
+    assert last.context_ids[: len(before)] == before
     assert long.prompt[0] == {"role": "system", "content": "Be brief."}
     assert conversations.by_id[ids[5]].prompt[0]["content"] == "Own."
     assert conversations.of_call[f"chatcmpl-{replies[3].name}"].name == ids[3]
