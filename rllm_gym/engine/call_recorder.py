@@ -85,6 +85,8 @@ class CallRecorder:
         found = self._conversations.find(request.messages, request.tools)
         line = self._line_of(request, found)
         session = line.owner
+        if request.tools:
+            check_gets_tools(session.sampler.returns_tokens)
         session.sampler.params = _limited(self._params or session.sampler.params, request)
         try:
             reply = await session.generate(found.messages)
@@ -148,6 +150,19 @@ class CallRecorder:
         digest = hashlib.sha256(json.dumps([keys, request.tools]).encode(errors="surrogatepass")).hexdigest()[:16]
         numbers = (number for number in itertools.count() if f"{digest}_{number}" not in self._context.sessions)
         return f"{digest}_{next(numbers)}"
+
+
+def check_gets_tools(returns_tokens: bool) -> None:
+    """Check that a model sees the tools of a request: its chat template writes them into the prompt.
+
+    Raises:
+        RequestError: Its sampler gets messages.
+    """
+    if not returns_tokens:
+        raise RequestError(
+            "tools are not supported: this model gets messages, not the tokens of its chat template; use a sampler "
+            "with token ids (at an endpoint of vLLM: --token-ids --tokenizer PATH)"
+        )
 
 
 def _limited(params: SamplingParams, request: ChatRequest) -> SamplingParams:

@@ -16,6 +16,7 @@ from rllm_gym.chat.renderer import ChatRenderer
 from rllm_gym.chat_server import ChatReply, ChatRequest, RequestError, reply_message
 from rllm_gym.core import StopReason
 from rllm_gym.engine.attempt import AgentError
+from rllm_gym.engine.call_recorder import check_gets_tools
 from rllm_gym.engine.conversation import Conversation
 from rllm_gym.engine.conversation_index import ConversationIndex, ConversationLine, FoundConversation
 from rllm_gym.engine.conversation_sampler import ConversationSampler
@@ -103,6 +104,8 @@ class ServedAgent:
             self._requests -= 1
 
     async def _reply(self, request: ChatRequest) -> ChatReply:
+        if request.tools:
+            check_gets_tools(self._sampler.returns_tokens)
         has_system = any(message["role"] == "system" for message in request.messages)
         messages = request.messages if has_system else (*self._system, *request.messages)
         found = self._find(messages, request)

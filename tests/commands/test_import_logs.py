@@ -173,6 +173,7 @@ def test_what_is_scrubbed_leaves_no_trace_and_no_tokens(tmp_path: Path) -> None:
         "stop": False,
     }
     assert (steps["NAME-1"].model_response, steps["NAME-1"].observation) == ("Hi NAME", "I am NAME")
+    assert steps["tool"].info["offered_tools"] == json.dumps(TOOLS)
     with pytest.raises(ValueError, match="no token ids"):
         episodes[0].trajectories[0].branches()
     failing = rllm_gym(
