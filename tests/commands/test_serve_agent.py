@@ -119,24 +119,10 @@ def test_a_run_is_served_and_its_log_is_trained_on_with_one_command_each(tmp_pat
     assert commands.dpo([*model, "--preferences.file", episodes, "--output", str(preferred)]) == 0
     replay, words = tmp_path / "replay.jsonl", ["--feedback", str(tmp_path / "feedback.jsonl"), "--as", "replay"]
     assert "2 prompts" in rllm_gym("import-logs", str(log), *words, "--output", str(replay)).stdout
-    words = ["--env.id", "rllm/Dataset-v0", "--env.kwargs.dataset.train", str(replay), "--env.kwargs.reward"]
-    words += [
-        "rllm_gym.serving:logged_reward",
-        "--env.agent",
-        "rllm_gym.serving:LoggedEpisodes",
-        "--validation",
-        "none",
-    ]
-    words += [
-        "--sampling.temperature",
-        "0.9",
-        "--model.path",
-        str(tmp_path / "merged"),
-        "--steps",
-        "1",
-        "--no-progress",
-    ]
-    assert commands.train([*words, "--output", str(tmp_path / "off-policy")]) == 0
+    words = ["--dataset", str(replay), "--validation-dataset", str(replay), "--validation", "none", "--reward"]
+    words += ["rllm_gym.serving:logged_reward", "--env.agent", "rllm_gym.serving:LoggedEpisodes"]
+    words += ["--sampling.temperature", "0.9", "--model.path", str(tmp_path / "merged"), "--steps", "1"]
+    assert commands.train([*words, "--no-progress", "--output", str(tmp_path / "off-policy")]) == 0
     again = tmp_path / "again.jsonl"
     with served(str(better), "--log", str(again)) as (url, _):
         client = openai.OpenAI(base_url=url, api_key="any")
