@@ -20,12 +20,16 @@ class ChatReply:
         message: The assistant's message, as :func:`reply_message` returns it.
         finish_reason: ``"stop"``, ``"length"`` or ``"tool_calls"``.
         prompt_tokens, completion_tokens: Their numbers; 0 if they are unknown.
+        conversation: Id of the conversation, if the server gives them; ``""`` for none.
+        name: Unique name of the reply, the end of the response's id; ``""``: the server numbers its responses.
     """
 
     message: dict[str, Any]
     finish_reason: str
     prompt_tokens: int = 0
     completion_tokens: int = 0
+    conversation: str = ""
+    name: str = ""
 
 
 def reply_message(text: str, *, tools: bool, name: str) -> dict[str, Any]:
@@ -62,15 +66,16 @@ def completion(name: str, model: str, replies: Sequence[ChatReply]) -> dict[str,
             "message": {"refusal": None, **reply.message},
             "finish_reason": reply.finish_reason,
             "logprobs": None,
+            **_conversation(reply),
         }
         for index, reply in enumerate(replies)
     ]
-    return {**_head(name, model, "chat.completion"), "choices": choices, "usage": _usage(replies)}
+    return {**_head(name, model, "chat.completion", replies), "choices": choices, "usage": _usage(replies)}
 
 
 def events(name: str, model: str, replies: Sequence[ChatReply], *, include_usage: bool) -> Iterator[bytes]:
     """Yield a response with these replies as server-sent events. A reply is sent as a whole: it was sampled before."""
-    head = _head(name, model, "chat.completion.chunk")
+    head = _head(name, model, "chat.completion.chunk", replies)
     usage = {"usage": None} if include_usage else {}
     for index, reply in enumerate(replies):
         calls = reply.message.get("tool_calls") or []
@@ -79,14 +84,20 @@ def events(name: str, model: str, replies: Sequence[ChatReply], *, include_usage
             delta["tool_calls"] = [{"index": number, **call} for number, call in enumerate(calls)]
         for part, finish_reason in ((delta, None), ({}, reply.finish_reason)):
             choice = {"index": index, "delta": part, "finish_reason": finish_reason, "logprobs": None}
+            choice |= _conversation(reply)
             yield _event({**head, "choices": [choice], **usage})
     if include_usage:
         yield _event({**head, "choices": [], "usage": _usage(replies)})
     yield b"data: [DONE]\n\n"
 
 
-def _head(name: str, model: str, kind: str) -> dict[str, Any]:
-    return {"id": f"chatcmpl-{name}", "object": kind, "created": int(time.time()), "model": model}
+def _head(name: str, model: str, kind: str, replies: Sequence[ChatReply]) -> dict[str, Any]:
+    head = {"id": f"chatcmpl-{name}", "object": kind, "created": int(time.time()), "model": model}
+    return {**head, **_conversation(replies[0])}
+
+
+def _conversation(reply: ChatReply) -> dict[str, str]:
+    return {"conversation_id": reply.conversation} if reply.conversation else {}
 
 
 def _usage(replies: Sequence[ChatReply]) -> dict[str, int]:

@@ -10,6 +10,7 @@ from typing import Any
 
 _MAX_CHOICES = 64
 _MAX_STOPS = 16
+_MAX_NAME = 200
 _ROLES = {"system": "system", "developer": "system", "user": "user", "assistant": "assistant", "tool": "tool"}
 # Fields that would change what is sampled. Others (user, metadata, store, seed, …) are accepted and not used.
 _ONLY: dict[str, tuple[Any, ...]] = {
@@ -59,6 +60,7 @@ class ChatRequest:
         choices: Number of replies.
         stream: Whether the client wants server-sent events.
         include_usage: Whether the last event has the number of tokens.
+        conversation: ``metadata.conversation_id``, the client's own name of the conversation; ``""`` for none.
     """
 
     messages: tuple[dict[str, Any], ...]
@@ -71,6 +73,7 @@ class ChatRequest:
     choices: int = 1
     stream: bool = False
     include_usage: bool = False
+    conversation: str = ""
 
 
 def chat_request(body: bytes) -> ChatRequest:
@@ -79,24 +82,35 @@ def chat_request(body: bytes) -> ChatRequest:
     Raises:
         RequestError: It is not one, or asks for something that the server cannot do.
     """
+    return chat_request_of(json_object(body))
+
+
+def json_object(body: bytes) -> Mapping[str, Any]:
+    """Return the JSON object in the body of a request.
+
+    Raises:
+        RequestError: There is none.
+    """
     try:
         content = json.loads(body)
     except (ValueError, RecursionError) as error:
         raise RequestError(f"the body is not JSON: {error}") from None
     if not isinstance(content, Mapping):
         raise RequestError("the body is not a JSON object")
+    return content
+
+
+def chat_request_of(content: Mapping[str, Any]) -> ChatRequest:
+    """Check a request. Raises as :func:`chat_request`."""
     for name, allowed in _ONLY.items():
         value = content.get(name)
         if value not in allowed or (isinstance(value, bool) and value):
-            shown = " or ".join(json.dumps(each) for each in allowed[1:])
-            raise RequestError(f"{name}={_shown(value)} is not supported; leave it out, or use {shown}")
-    messages = content.get("messages")
-    if not isinstance(messages, list) or not messages:
-        raise RequestError(f"messages={_shown(messages)} must be a list of at least one message")
+            others = " or ".join(json.dumps(each) for each in allowed[1:])
+            raise RequestError(f"{name}={shown(value)} is not supported; leave it out, or use {others}")
     stream_options = content.get("stream_options")
     return ChatRequest(
-        tuple(_message(message, f"messages[{index}]") for index, message in enumerate(messages)),
-        "" if content.get("tool_choice") == "none" else _tools(content.get("tools")),
+        checked_messages(content.get("messages")),
+        "" if content.get("tool_choice") == "none" else checked_tools(content.get("tools")),
         str(content.get("model") or ""),
         _whole(content, "max_completion_tokens") or _whole(content, "max_tokens"),
         _number(content, "temperature", 0.0, 2.0),
@@ -105,15 +119,42 @@ def chat_request(body: bytes) -> ChatRequest:
         _whole(content, "n", most=_MAX_CHOICES) or 1,
         content.get("stream") is True,
         isinstance(stream_options, Mapping) and stream_options.get("include_usage") is True,
+        conversation_of(content),
     )
+
+
+def checked_messages(messages: Any) -> tuple[dict[str, Any], ...]:
+    """Return messages in OpenAI's format with texts as their contents, and without fields that no model reads.
+
+    Raises:
+        RequestError: They are no list of messages, or not only of texts.
+    """
+    if not isinstance(messages, list) or not messages:
+        raise RequestError(f"messages={shown(messages)} must be a list of at least one message")
+    return tuple(_message(message, f"messages[{index}]") for index, message in enumerate(messages))
+
+
+def conversation_of(content: Mapping[str, Any]) -> str:
+    """Return the client's own name of the conversation of a request; ``""`` if it gave none.
+
+    Raises:
+        RequestError: It is no text, or too long.
+    """
+    metadata = content.get("metadata")
+    name = metadata.get("conversation_id") if isinstance(metadata, Mapping) else None
+    if name is not None and not (isinstance(name, str) and 0 < len(name) <= _MAX_NAME and name.isprintable()):
+        raise RequestError(
+            f"metadata.conversation_id={shown(name)} must be a text of 1 to {_MAX_NAME} printable characters"
+        )
+    return name or ""
 
 
 def _message(message: Any, where: str) -> dict[str, Any]:
     if not isinstance(message, Mapping):
-        raise RequestError(f"{where}={_shown(message)} is not an object")
+        raise RequestError(f"{where}={shown(message)} is not an object")
     role = message.get("role")
     if not isinstance(role, str) or role not in _ROLES:
-        raise RequestError(f"{where}.role={_shown(role)} must be one of {', '.join(_ROLES)}")
+        raise RequestError(f"{where}.role={shown(role)} must be one of {', '.join(_ROLES)}")
     checked: dict[str, Any] = {"role": _ROLES[role], "content": _text(message.get("content"), f"{where}.content")}
     if message.get("tool_calls"):
         if role != "assistant":
@@ -123,7 +164,7 @@ def _message(message: Any, where: str) -> dict[str, Any]:
         value = message.get(name)
         if value is not None:
             if not isinstance(value, str):
-                raise RequestError(f"{where}.{name}={_shown(value)} must be a text")
+                raise RequestError(f"{where}.{name}={shown(value)} must be a text")
             checked[name] = value
     return checked
 
@@ -132,12 +173,12 @@ def _text(content: Any, where: str) -> str:
     if content is None or isinstance(content, str):
         return content or ""
     if not isinstance(content, list):
-        raise RequestError(f"{where}={_shown(content)} must be a text or a list of parts")
+        raise RequestError(f"{where}={shown(content)} must be a text or a list of parts")
     parts = []
     for index, part in enumerate(content):
         text = part.get("text") if isinstance(part, Mapping) and part.get("type") == "text" else None
         if not isinstance(text, str):
-            raise RequestError(f"{where}[{index}]={_shown(part)} is not a text: the model reads only texts")
+            raise RequestError(f"{where}[{index}]={shown(part)} is not a text: the model reads only texts")
         parts.append(text)
     return "\n".join(parts)
 
@@ -150,23 +191,28 @@ def _tool_calls(calls: Any, where: str) -> list[dict[str, Any]]:
         arguments = function.get("arguments", "{}") if isinstance(function, Mapping) else None
         if not isinstance(name, str) or not isinstance(arguments, str):
             raise RequestError(
-                f"{where}[{index}]={_shown(call)} must have a function with a name, and arguments as a JSON text"
+                f"{where}[{index}]={shown(call)} must have a function with a name, and arguments as a JSON text"
             )
         identity = str(call.get("id") or "")
         checked.append({"id": identity, "type": "function", "function": {"name": name, "arguments": arguments}})
     return checked
 
 
-def _tools(tools: Any) -> str:
+def checked_tools(tools: Any) -> str:
+    """Return tools as JSON; ``""`` for none.
+
+    Raises:
+        RequestError: They are not in OpenAI's format.
+    """
     if not tools:
         return ""
     if not isinstance(tools, list):
-        raise RequestError(f"tools={_shown(tools)} must be a list")
+        raise RequestError(f"tools={shown(tools)} must be a list")
     for index, tool in enumerate(tools):
         function = tool.get("function") if isinstance(tool, Mapping) and tool.get("type") == "function" else None
         if not isinstance(function, Mapping) or not isinstance(function.get("name"), str):
             raise RequestError(
-                f'tools[{index}]={_shown(tool)} must be {{"type": "function", "function": {{"name": …}}}}'
+                f'tools[{index}]={shown(tool)} must be {{"type": "function", "function": {{"name": …}}}}'
             )
     return json.dumps(tools)
 
@@ -174,7 +220,7 @@ def _tools(tools: Any) -> str:
 def _stop(stop: Any) -> tuple[str, ...]:
     given = [stop] if isinstance(stop, str) else stop or []
     if not isinstance(given, list) or len(given) > _MAX_STOPS or not all(isinstance(s, str) and s for s in given):
-        raise RequestError(f"stop={_shown(stop)} must be a text or up to {_MAX_STOPS} texts")
+        raise RequestError(f"stop={shown(stop)} must be a text or up to {_MAX_STOPS} texts")
     return tuple(given)
 
 
@@ -184,7 +230,7 @@ def _whole(content: Mapping[str, Any], name: str, *, most: int | None = None) ->
         return None
     if not isinstance(value, int) or isinstance(value, bool) or value < 1 or (most is not None and value > most):
         limit = "" if most is None else f" to {most}"
-        raise RequestError(f"{name}={_shown(value)} must be a whole number from 1{limit}")
+        raise RequestError(f"{name}={shown(value)} must be a whole number from 1{limit}")
     return value
 
 
@@ -194,10 +240,11 @@ def _number(content: Mapping[str, Any], name: str, least: float, most: float) ->
         return None
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
     if not is_number or not (math.isfinite(value) and least <= value <= most):
-        raise RequestError(f"{name}={_shown(value)} must be a number from {least:g} to {most:g}")
+        raise RequestError(f"{name}={shown(value)} must be a number from {least:g} to {most:g}")
     return float(value)
 
 
-def _shown(value: Any) -> str:
+def shown(value: Any) -> str:
+    """Return a value for an error message."""
     text = json.dumps(value, default=repr)
     return text if len(text) <= 80 else f"{text[:77]}..."

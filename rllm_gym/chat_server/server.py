@@ -6,21 +6,19 @@ import asyncio
 import itertools
 import logging
 import secrets
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING, Any, Self
 
 from rllm_gym.chat_server.replies import ChatReply, completion, events
 from rllm_gym.chat_server.requests import ChatRequest, RequestError, chat_request
+from rllm_gym.chat_server.responses_api import response, response_events, responses_request
 from rllm_gym.samplers.protocol import SamplerError
 
 if TYPE_CHECKING:
     from aiohttp import web
 
 _log = logging.getLogger(__name__)
-
-MAX_BODY_BYTES = 64 << 20
-_SHUTDOWN_S = 1.0
 
 Respond = Callable[[ChatRequest], Awaitable[ChatReply]]
 
@@ -35,7 +33,10 @@ class ChatServer:
             :class:`~rllm_gym.chat_server.RequestError`; a :class:`~rllm_gym.samplers.SamplerError` becomes status 503.
         model: The name of the model, if a request has none.
         host, port: Where to listen; port 0 takes a free one.
-        key: What requests must send as the API key; by default a secret of this server. ``""`` accepts any.
+        key: What requests must send as the API key; by default a secret of this server. With ``""`` none is needed, and
+            requests of web pages are refused, which any page in a browser on this machine could send otherwise.
+        max_body_bytes: Maximum length of a request.
+        shutdown_s: Seconds that requests in progress may take at the end, before they are cancelled.
 
     Attributes:
         url: The base URL, such as ``"http://127.0.0.1:40123/v1"``.
@@ -54,8 +55,11 @@ class ChatServer:
         host: str = "127.0.0.1",
         port: int = 0,
         key: str | None = None,
+        max_body_bytes: int = 64 << 20,
+        shutdown_s: float = 1.0,
     ) -> None:
         self._respond, self._model, self._address = respond, model, (host, port)
+        self._max_body_bytes, self._shutdown_s = max_body_bytes, shutdown_s
         self.key = secrets.token_urlsafe(24) if key is None else key
         self.url = ""
         self._numbers = itertools.count()
@@ -68,10 +72,11 @@ class ChatServer:
             raise ModuleNotFoundError(
                 "an OpenAI-compatible endpoint needs aiohttp: pip install 'rllm-gym[openai]'", name="aiohttp"
             ) from error
-        app = web.Application(client_max_size=MAX_BODY_BYTES)
+        app = web.Application(client_max_size=self._max_body_bytes)
         app.router.add_post("/v1/chat/completions", self._completions)
+        app.router.add_post("/v1/responses", self._responses)
         app.router.add_get("/v1/models", self._models)
-        runner = web.AppRunner(app, access_log=None, handler_cancellation=True, shutdown_timeout=_SHUTDOWN_S)
+        runner = web.AppRunner(app, access_log=None, handler_cancellation=True, shutdown_timeout=self._shutdown_s)
         async with AsyncExitStack() as opened:
             await runner.setup()
             opened.push_async_callback(runner.cleanup)
@@ -95,23 +100,35 @@ class ChatServer:
         return web.json_response({"object": "list", "data": [model]})
 
     async def _completions(self, request: web.Request) -> web.StreamResponse:
+        return await self._answer(request, chat_request, completion, events)
+
+    async def _responses(self, request: web.Request) -> web.StreamResponse:
+        return await self._answer(request, responses_request, response, response_events)
+
+    async def _answer(
+        self,
+        request: web.Request,
+        read: Callable[[bytes], ChatRequest],
+        body_of: Callable[[str, str, list[ChatReply]], dict[str, Any]],
+        events_of: Callable[..., Iterator[bytes]],
+    ) -> web.StreamResponse:
         from aiohttp import web
 
         try:
             self._check_key(request)
-            asked = chat_request(await self._body(request))
+            asked = read(await self._body(request))
             replies = await self._replies(asked)
         except RequestError as error:
             return web.json_response(error.body(), status=error.status)
-        name, model = f"{next(self._numbers)}", asked.model or self._model
+        name, model = replies[0].name or f"{next(self._numbers)}", asked.model or self._model
         if not asked.stream:
-            return web.json_response(completion(name, model, replies))
-        response = web.StreamResponse(headers={"Content-Type": "text/event-stream", "Cache-Control": "no-cache"})
-        await response.prepare(request)
-        for event in events(name, model, replies, include_usage=asked.include_usage):
-            await response.write(event)
-        await response.write_eof()
-        return response
+            return web.json_response(body_of(name, model, replies))
+        stream = web.StreamResponse(headers={"Content-Type": "text/event-stream", "Cache-Control": "no-cache"})
+        await stream.prepare(request)
+        for event in events_of(name, model, replies, include_usage=asked.include_usage):
+            await stream.write(event)
+        await stream.write_eof()
+        return stream
 
     async def _replies(self, asked: ChatRequest) -> list[ChatReply]:
         try:
@@ -135,11 +152,13 @@ class ChatServer:
         try:
             return await request.read()
         except web.HTTPRequestEntityTooLarge:
-            raise RequestError(f"the body has more than {MAX_BODY_BYTES >> 20} MiB", status=413) from None
+            raise RequestError(f"the body has more than {self._max_body_bytes >> 20} MiB", status=413) from None
 
     def _check_key(self, request: web.Request) -> None:
         sent = request.headers.get("Authorization", "").removeprefix("Bearer ").strip()
-        if self.key and not secrets.compare_digest(sent.encode(), self.key.encode()):
+        if not self.key and "Origin" in request.headers:
+            raise RequestError("requests of web pages need a server with an API key", status=403)
+        if self.key and not secrets.compare_digest(sent.encode(errors="surrogateescape"), self.key.encode()):
             raise RequestError(
                 "wrong API key; use that of this endpoint (OPENAI_API_KEY)", status=401, code="invalid_api_key"
             )

@@ -19,11 +19,11 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from rllm_gym.chat.tokenizer import load_tokenizer
-from rllm_gym.commands.endpoint import add_endpoint_arguments, check_endpoint_arguments, endpoint_sampler
+from rllm_gym.commands.endpoint import add_endpoint_arguments, check_endpoint_arguments
 from rllm_gym.commands.env_arguments import add_environment_arguments, creation_errors, import_module, parse_kwargs
 from rllm_gym.commands.errors import CommandError
 from rllm_gym.commands.eval_files import episodes_to_resume, manifest_of, settings_of_run
+from rllm_gym.commands.model_sampler import add_model_arguments, positive, sampler_of
 from rllm_gym.commands.terminal import visible
 from rllm_gym.commands.workflow import add_agent_arguments, make_agent, roles_of, sync_adapters
 from rllm_gym.core import Episode, TextEnv, stream_seed
@@ -38,15 +38,11 @@ from rllm_gym.engine import (
     write_manifest,
 )
 from rllm_gym.engine.env_creation import is_game, make_env_with_split
-from rllm_gym.samplers import Sampler, SamplerError, SamplingParams, ScriptedSampler
-from rllm_gym.samplers.model_names import check_model_name
+from rllm_gym.samplers import SamplerError, SamplingParams
 
 Engine = AgentExecutionEngine | AgentWorkflowEngine
 
 _EXIT_TERMINATED = 143
-_SCRIPTED = "scripted:"
-# For smaller models a second thread costs more than it gains, and ten times more on a busy machine.
-_SMALL_MODEL = 50_000_000
 # Options of rllm-gym train that are accepted as well, as are --env.kwargs.NAME and --env.agent-kwargs.NAME.
 _TRAIN_NAMES = {f"--env.{name}": f"--{name}" for name in ("agent", "max-turns", "workers", "parallel")}
 # Other options of rllm-gym train, and names without their section.
@@ -161,9 +157,9 @@ def _parser() -> argparse.ArgumentParser:
     )
     measurement = parser.add_argument_group("evaluation options")
     measurement.add_argument(
-        "--samples", type=_positive, default=1, help="number of episodes per task, n of pass@n (default: 1)"
+        "--samples", type=positive, default=1, help="number of episodes per task, n of pass@n (default: 1)"
     )
-    measurement.add_argument("--tasks", type=_positive, default=64, help="number of tasks (default: 64)")
+    measurement.add_argument("--tasks", type=positive, default=64, help="number of tasks (default: 64)")
     measurement.add_argument("--split", help="train, validation or test (default: test, if the environment has splits)")
     measurement.add_argument("--seed", type=int, default=0, help="seed of the environment and the sampler (default: 0)")
     sampling = parser.add_argument_group("sampling options")
@@ -172,8 +168,8 @@ def _parser() -> argparse.ArgumentParser:
         ("top-p", float, 1.0, "nucleus sampling threshold (default: 1)"),
         ("top-k", int, 0, "number of most likely tokens to keep, 0 for all (default: 0)"),
         ("max-tokens", int, None, "maximum tokens per reply (default: what the environment asks for, 512 or more)"),
-        ("max-response-tokens", _positive, None, "maximum sampled tokens per episode (default: no limit)"),
-        ("context-length", _positive, None, "maximum tokens per conversation (default: the model's)"),
+        ("max-response-tokens", positive, None, "maximum sampled tokens per episode (default: no limit)"),
+        ("context-length", positive, None, "maximum tokens per conversation (default: the model's)"),
     ):  # the names of the options of rllm-gym train
         dest = name.replace("-", "_")
         sampling.add_argument(f"--sampling.{name}", dest=dest, type=kind, default=default, metavar="N", help=text)
@@ -181,7 +177,7 @@ def _parser() -> argparse.ArgumentParser:
     add_endpoint_arguments(parser)
     execution = parser.add_argument_group("execution options")
     execution.add_argument(
-        "--max-turns", type=_positive, help="maximum turns per episode (default: the environment's limit)"
+        "--max-turns", type=positive, help="maximum turns per episode (default: the environment's limit)"
     )
     execution.add_argument(
         "--workers",
@@ -189,19 +185,8 @@ def _parser() -> argparse.ArgumentParser:
         default="thread",
         help="where environments run; processes isolate crashes (default: thread)",
     )
-    execution.add_argument("--parallel", type=_positive, default=64, help="number of concurrent episodes (default: 64)")
-    execution.add_argument(
-        "--model.device", dest="device", help="auto, cpu, cuda, cuda:1, ... (default: auto, the GPU if available)"
-    )
-    execution.add_argument(
-        "--model.dtype",
-        dest="dtype",
-        choices=["auto", "float32", "bfloat16"],
-        help="dtype of the weights (default: auto, as saved)",
-    )
-    execution.add_argument(
-        "--threads", type=_positive, help="number of torch threads (default: 1 for small models, else torch's default)"
-    )
+    execution.add_argument("--parallel", type=positive, default=64, help="number of concurrent episodes (default: 64)")
+    add_model_arguments(execution)
     execution.add_argument("--output", "-o", type=Path, metavar="FILE", help="write the episodes to FILE as JSON lines")
     execution.add_argument(
         "--resume", action="store_true", help="continue an evaluation that was stopped, from the episodes in --output"
@@ -255,7 +240,7 @@ def _specs(options: argparse.Namespace, tasks: int | None) -> list[EpisodeSpec]:
 def _engine(
     options: argparse.Namespace, agent: Callable[[], Any], kwargs: dict[str, Any], params: SamplingParams
 ) -> Engine:
-    sampler = _sampler(options)
+    sampler = sampler_of(options)
     common: dict[str, Any] = {
         "env": options.env,
         "sampler": sampler,
@@ -277,59 +262,6 @@ def _engine(
     except ValueError as error:
         asyncio.run(sampler.close())
         raise CommandError(str(error)) from error
-
-
-def _sampler(options: argparse.Namespace) -> Sampler:
-    if options.url is not None:
-        return endpoint_sampler(options)
-    if options.model.startswith(_SCRIPTED):
-        path = options.model.removeprefix(_SCRIPTED)
-        try:
-            return ScriptedSampler(Path(path), per_conversation=True, cycle=True)
-        except (OSError, ValueError) as error:
-            raise CommandError(f"--model.path {options.model}: {error}") from error
-    return _torch_sampler(options.model, options.device or "auto", options.dtype or "auto", options.threads)
-
-
-def _torch_sampler(path: str, device: str, dtype: str, threads: int | None) -> Sampler:
-    import torch
-    from transformers import AutoModelForCausalLM
-    from transformers.utils import logging
-
-    from rllm_gym.samplers import TorchSampler
-
-    logging.disable_progress_bar()
-    if device == "auto":
-        device = "cuda" if torch.cuda.is_available() else "cpu"
-    try:
-        torch.empty(0, device=device)
-    except (RuntimeError, AssertionError) as error:
-        reason = str(error).splitlines()[0]
-        raise CommandError(
-            f"--model.device {device} is not available ({reason}); use auto to select an available device"
-        ) from error
-    weights = "auto" if dtype == "auto" else getattr(torch, dtype)
-    try:
-        check_model_name(path)
-        if (Path(path) / "adapter_config.json").is_file():
-            from peft import AutoPeftModelForCausalLM
-
-            # Merged, because unmerged adapters decode 1.5 times slower.
-            adapted: Any = AutoPeftModelForCausalLM.from_pretrained(path, dtype=weights)
-            model, base = adapted.merge_and_unload(), adapted.peft_config["default"].base_model_name_or_path
-        else:
-            model, base = AutoModelForCausalLM.from_pretrained(path, dtype=weights), path
-        has_tokenizer = (Path(path) / "tokenizer_config.json").is_file()
-        tokenizer = load_tokenizer(path if has_tokenizer else base)
-        if threads is None and model.num_parameters() < _SMALL_MODEL:
-            threads = 1
-        return TorchSampler(model.to(device).eval(), tokenizer, num_threads=threads)
-    except (OSError, ValueError, RuntimeError) as error:
-        first_line = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
-        raise CommandError(
-            f"--model.path {path} cannot be loaded: {first_line} (expected a directory with config.json and weights, "
-            "the directory of an adapter, or a hub id, which needs network access)"
-        ) from error
 
 
 async def _evaluate(
@@ -544,13 +476,3 @@ def _own_words(argv: list[str]) -> list[str]:
         else:
             own.append(_TRAIN_NAMES.get(name.replace("_", "-"), name) + equals + value)
     return own
-
-
-def _positive(text: str) -> int:
-    try:
-        value = int(text)
-    except ValueError:
-        value = 0
-    if value < 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a positive integer")
-    return value

@@ -34,6 +34,14 @@ COMMANDS: dict[str, tuple[str, str]] = {
         "rllm_gym.commands.serve_sites:main",
         "serve a task of the built-in web sites for your own browser",
     ),
+    "serve-agent": (
+        "rllm_gym.commands.serve_agent:main",
+        "serve a trained agent at an OpenAI-compatible endpoint, and log its calls",
+    ),
+    "import-logs": (
+        "rllm_gym.commands.import_logs:main",
+        "turn logs of a served agent, with feedback, into data to train on",
+    ),
     "model": ("rllm_gym.commands.model:main", "write a small pretrained model to a folder, without a model hub"),
     "new-env": ("rllm_gym.commands.new_env:main", "create a new environment and its test from a template"),
 }

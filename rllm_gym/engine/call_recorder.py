@@ -10,8 +10,8 @@ from __future__ import annotations
 import hashlib
 import itertools
 import json
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from rllm_gym.agents import BaseAgent
@@ -19,14 +19,13 @@ from rllm_gym.chat_server import ChatReply, ChatRequest, RequestError, reply_mes
 from rllm_gym.core import Episode, Step, StopReason, Trajectory
 from rllm_gym.engine.agent_session import AgentSession
 from rllm_gym.engine.attempt import AgentError
+from rllm_gym.engine.conversation_index import ConversationIndex, ConversationLine, FoundConversation, message_key
 from rllm_gym.engine.token_budget import Truncated
 from rllm_gym.engine.workflow_context import WorkflowContext
 from rllm_gym.samplers.protocol import SamplingParams
 
-_MAX_LINES = 256
-"""Number of conversations, the latest ones, that a request is compared with."""
-
-MessageKey = tuple[Any, ...]
+_MAX_CONVERSATIONS = 256
+"""Number of conversations, the latest ones, that a request may continue."""
 
 
 class PassedMessages(BaseAgent):
@@ -49,25 +48,6 @@ class PassedMessages(BaseAgent):
         return response
 
 
-@dataclass(slots=True)
-class _Line:
-    """One conversation as the program sees it.
-
-    Attributes:
-        session: Samples its replies.
-        tools: The tools of its requests.
-        params: The engine's sampling parameters.
-        seen: Its messages, as :func:`_key` returns them.
-        texts: The sampled text of each message that is a reply, by its index.
-    """
-
-    session: AgentSession
-    tools: str
-    params: SamplingParams
-    seen: list[MessageKey] = field(default_factory=list)
-    texts: dict[int, str] = field(default_factory=dict)
-
-
 class CallRecorder:
     """The chat requests of one program in one episode.
 
@@ -85,8 +65,9 @@ class CallRecorder:
     def __init__(self, context: WorkflowContext, role: str) -> None:
         self._context = context
         self._role = role
-        self._lines: list[_Line] = []
+        self._conversations: ConversationIndex[AgentSession] = ConversationIndex(_MAX_CONVERSATIONS)
         self._replies: list[tuple[AgentSession, Step]] = []
+        self._params: SamplingParams | None = None  # the engine's
         self.cut: StopReason | None = None
 
     @property
@@ -101,13 +82,14 @@ class CallRecorder:
             RequestError: The messages cannot be rendered, or a limit of the engine does not allow a reply.
             SamplerError: The sampler failed.
         """
-        line, messages = self._line_of(request)
-        session = line.session
-        line.seen = [_key(message) for message in request.messages]
-        line.texts = {index: text for index, text in line.texts.items() if index < len(line.seen)}
-        session.sampler.params = _limited(line.params, request)
+        found = self._conversations.find(request.messages, request.tools)
+        line = self._line_of(request, found)
+        session = line.owner
+        if request.tools:
+            check_gets_tools(session.sampler.returns_tokens)
+        session.sampler.params = _limited(self._params or session.sampler.params, request)
         try:
-            reply = await session.generate(messages)
+            reply = await session.generate(found.messages)
         except Truncated as cut:
             self.cut = self.cut or cut.stop_reason
             raise RequestError(f"the limit {cut.stop_reason.value} is reached", code="context_length_exceeded") from cut
@@ -115,8 +97,7 @@ class CallRecorder:
             raise RequestError(str(error)) from error
         session.steps[-1].observation = request.messages[-1]["content"]  # not the whole conversation once more
         message = reply_message(reply.text, tools=bool(request.tools), name=f"{len(self._replies)}")
-        line.texts[len(line.seen)] = reply.text
-        line.seen.append(_key(message))
+        self._conversations.add_reply(line, found, message, reply.text)
         self._replies.append((session, session.steps[-1]))
         sampled = 0 if reply.tokens is None else len(reply.tokens.ids)
         prompt = len(session.sampler.conversation.ids) - sampled
@@ -150,58 +131,38 @@ class CallRecorder:
         episode.reward = reward
         return episode
 
-    def _line_of(self, request: ChatRequest) -> tuple[_Line, list[dict[str, Any]]]:
-        """Return the conversation that a request continues, or a new one, and its messages with the sampled texts."""
-        keys = [_key(message) for message in request.messages]
-        best: _Line | None = None
-        most = (0, 0)
-        for line in self._lines[-_MAX_LINES:]:
-            if line.tools == request.tools:
-                common = _common(line.seen, keys)
-                kept = sum(index < common for index in line.texts)
-                if kept and (kept, common) >= most:
-                    best, most = line, (kept, common)
-        kept, common = most
-        messages = [
-            {"role": "assistant", "content": best.texts[index]}
-            if best is not None and index < common and index in best.texts
-            else message
-            for index, message in enumerate(request.messages)
-        ]
-        if best is not None and common == len(best.seen) and not best.session.busy:
-            return best, messages
-        name = self._name(keys, request.tools)
-        tools = request.tools or None
-        session = self._context.agent(name, self._role, agent=PassedMessages(), tools=tools)
-        line = _Line(session, request.tools, session.sampler.params)
-        if best is not None:
-            session.sampler.conversation.fork(best.session.sampler.conversation)
-            line.texts = {index: text for index, text in best.texts.items() if index < common}
-        self._lines.append(line)
-        return line, messages
+    def _line_of(self, request: ChatRequest, found: FoundConversation[AgentSession]) -> ConversationLine[AgentSession]:
+        """Return the conversation that a request continues, or a new one."""
+        if found.line is not None and found.continues and not found.line.owner.busy:
+            return found.line
+        session = self._context.agent(
+            self._name(request), self._role, agent=PassedMessages(), tools=request.tools or None
+        )
+        self._params = self._params or session.sampler.params
+        if found.line is not None:
+            session.sampler.conversation.fork(found.line.owner.sampler.conversation)
+        return ConversationLine(session)
 
-    def _name(self, keys: Sequence[MessageKey], tools: str) -> str:
+    def _name(self, request: ChatRequest) -> str:
         """Name a conversation after its first messages: names determine seeds, and the order of requests depends on
         timing."""
-        digest = hashlib.sha256(json.dumps([keys, tools]).encode(errors="surrogatepass")).hexdigest()[:16]
+        keys = [message_key(message) for message in request.messages]
+        digest = hashlib.sha256(json.dumps([keys, request.tools]).encode(errors="surrogatepass")).hexdigest()[:16]
         numbers = (number for number in itertools.count() if f"{digest}_{number}" not in self._context.sessions)
         return f"{digest}_{next(numbers)}"
 
 
-def _key(message: Mapping[str, Any]) -> MessageKey:
-    """Return what two messages must have in common to be the same. Ids of calls do not count."""
-    calls = tuple((call["function"]["name"], call["function"]["arguments"]) for call in message.get("tool_calls") or ())
-    return (message["role"], message.get("content") or "", calls, message.get("name"))
+def check_gets_tools(returns_tokens: bool) -> None:
+    """Check that a model sees the tools of a request: its chat template writes them into the prompt.
 
-
-def _common(one: Sequence[MessageKey], other: Sequence[MessageKey]) -> int:
-    """Return how many messages two conversations have in common at their start."""
-    number = 0
-    for a, b in zip(one, other, strict=False):
-        if a != b:
-            break
-        number += 1
-    return number
+    Raises:
+        RequestError: Its sampler gets messages.
+    """
+    if not returns_tokens:
+        raise RequestError(
+            "tools are not supported: this model gets messages, not the tokens of its chat template; use a sampler "
+            "with token ids (at an endpoint of vLLM: --token-ids --tokenizer PATH)"
+        )
 
 
 def _limited(params: SamplingParams, request: ChatRequest) -> SamplingParams:

@@ -13,6 +13,7 @@ import pytest
 
 from rllm_gym.chat_server import ChatReply, ChatRequest, ChatServer, RequestError, chat_request, reply_message
 from rllm_gym.samplers import SamplerError
+from tests.waiting import auntil
 
 TOOL: Any = {"type": "function", "function": {"name": "add", "parameters": {"type": "object", "properties": {}}}}
 CALL = 'Let me add.<tool_call>\n{"name": "add", "arguments": {"a": 1, "b": [2, "é"]}}\n</tool_call>'
@@ -82,6 +83,60 @@ def test_openais_client_reads_streams() -> None:
     serve(use, echo)
 
 
+def test_openais_client_uses_the_responses_api() -> None:
+    seen: list[ChatRequest] = []
+    tool: Any = {"type": "function", "name": "add", "parameters": {"type": "object", "properties": {}}, "strict": False}
+
+    async def respond(request: ChatRequest) -> ChatReply:
+        seen.append(request)
+        return await echo(request)
+
+    async def use(server: ChatServer, client: openai.AsyncOpenAI) -> None:
+        said = await client.responses.create(model="m", instructions="Be brief.", input="hi", max_output_tokens=9)
+        assert (said.output_text, said.status, said.usage and said.usage.total_tokens) == (
+            "you said hi",
+            "completed",
+            10,
+        )
+        assert [(item["role"], item["content"]) for item in seen[0].messages] == [
+            ("system", "Be brief."),
+            ("user", "hi"),
+        ]
+        assert seen[0].max_tokens == 9
+        asked: Any = [{"role": "user", "content": [{"type": "input_text", "text": "2 + 2?"}]}]
+        called = await client.responses.create(model="m", input=asked, tools=[tool])
+        assert [item.type for item in called.output] == ["message", "function_call"]
+        call: Any = called.output[1]
+        assert json.loads(call.arguments) == {"a": 1, "b": [2, "é"]}
+        asked += [item.model_dump() for item in called.output]
+        asked.append({"type": "function_call_output", "call_id": call.call_id, "output": "4"})
+        stream = await client.responses.create(model="m", input=asked, stream=True)
+        events = [event async for event in stream]
+        assert "".join(event.delta for event in events if event.type == "response.output_text.delta") == "you said 4"
+        assert events[-1].type == "response.completed"
+        assert events[-1].response.output_text == "you said 4"
+        # The messages are those of chat completions, so that a conversation is recognized in either form.
+        reply = (await echo(seen[1])).message
+        user, assistant, result = seen[2].messages
+        assert user == {"role": "user", "content": "2 + 2?"}
+        assert assistant == reply
+        assert result == {"role": "tool", "content": "4", "tool_call_id": call.call_id}
+        for body, message in (
+            ({"input": "a", "previous_response_id": "resp_1"}, "previous_response_id=.* is not supported"),
+            ({"input": 7}, "input=7 must be a text or a list"),
+            ({"input": [7]}, r"input\[0\]=7 must be a message"),
+            ({"input": [{"role": "user", "content": [{"type": "input_image"}]}]}, "reads only texts"),
+            ({"input": [{"type": "function_call", "name": 7}]}, "must have a function with a name"),
+            ({"input": "a", "tools": [{"type": "web_search"}]}, r"tools\[0\]="),
+            ({"input": "a", "text": {"format": {"type": "json_schema"}}}, "text=.* is not supported"),
+            ({"input": []}, "at least one message"),
+        ):
+            with pytest.raises(openai.BadRequestError, match=message):
+                await client.post("/responses", body=body, cast_to=object)
+
+    serve(use, respond)
+
+
 ASK: Body = {"messages": [{"role": "user", "content": "hi"}]}
 WRONG: list[tuple[Any, str]] = [
     ("{", "is not JSON"),
@@ -108,6 +163,8 @@ WRONG: list[tuple[Any, str]] = [
     ({**ASK, "max_tokens": True}, "max_tokens=true must be a whole number"),
     ({**ASK, "temperature": 1e999}, "temperature=Infinity must be a number from 0 to 2"),
     ({**ASK, "stop": [""]}, "stop="),
+    ({**ASK, "metadata": {"conversation_id": 7}}, "metadata.conversation_id=7 must be a text"),
+    ({**ASK, "metadata": {"conversation_id": "a\nb"}}, "printable"),
     ({**ASK, "stop": ["a"] * 100}, "up to 16 texts"),
 ]
 
@@ -165,3 +222,46 @@ def test_a_request_is_cancelled_when_its_client_is_gone() -> None:
         raise AssertionError
 
     serve(use, never)
+
+
+def test_without_a_key_no_web_page_may_ask() -> None:
+    async def run() -> None:
+        async with ChatServer(echo, key="") as server, aiohttp.ClientSession() as session:
+            for headers, status in (({}, 200), ({"Origin": "https://example.com"}, 403)):
+                async with session.post(f"{server.url}/chat/completions", json=ASK, headers=headers) as response:
+                    assert response.status == status
+
+    asyncio.run(run())
+
+
+def test_requests_in_progress_are_answered_at_the_end() -> None:
+    started, release = asyncio.Event(), asyncio.Event()
+
+    async def slow(request: ChatRequest) -> ChatReply:
+        started.set()
+        await release.wait()
+        return await echo(request)
+
+    async def refused(port: int) -> bool:
+        try:
+            _, writer = await asyncio.open_connection("127.0.0.1", port)
+        except OSError:
+            return True
+        writer.close()
+        return False
+
+    async def run() -> None:
+        server = ChatServer(slow, shutdown_s=300)
+        await server.__aenter__()
+        port = int(server.url.split(":")[2].split("/")[0])
+        async with openai.AsyncOpenAI(base_url=server.url, api_key=server.key, max_retries=0) as client:
+            asked = client.chat.completions.create(model="m", messages=[{"role": "user", "content": "hi"}])
+            reply = asyncio.create_task(asked)
+            await started.wait()
+            ending = asyncio.create_task(server.__aexit__(None, None, None))
+            await auntil(lambda: refused(port))
+            release.set()
+            assert (await reply).choices[0].message.content == "you said hi"
+            await ending
+
+    asyncio.run(run())

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rllm_gym.chat_server import ChatRequest, RequestError
+from rllm_gym.chat_server import ChatReply, ChatRequest, RequestError
 from rllm_gym.core import Episode, StopReason
 from rllm_gym.engine import AgentWorkflowEngine, Workflow, WorkflowContext
 from rllm_gym.engine.call_recorder import CallRecorder
@@ -53,6 +53,10 @@ class Calls(Workflow):
 
     async def run(self, task: Any, context: WorkflowContext) -> Episode:
         recorder = CallRecorder(context, "agent")
+        await self.perform(recorder.respond)
+        return recorder.episode(reward=1.0, success=True, stop_reason=StopReason.SUCCESS, info={})
+
+    async def perform(self, respond: Callable[[ChatRequest], Awaitable[ChatReply]]) -> None:
         for step, (what, which, where) in enumerate(self.plan):
             messages = self._messages(what, which, where)
             many = 2 if what == "twice" else 1
@@ -60,14 +64,13 @@ class Calls(Workflow):
             for conversation in asked:
                 self.sent.append([dict(message) for message in conversation])
             requests = [ChatRequest(tuple(conversation), self.tools) for conversation in asked]
-            replies = await asyncio.gather(*(recorder.respond(request) for request in requests))
+            replies = await asyncio.gather(*(respond(request) for request in requests))
             for conversation, reply in zip(asked, replies, strict=True):
                 # As the OpenAI SDK sends a message back: with further fields, and null for no content.
                 conversation.append({**reply.message, "refusal": None})
                 for call in reply.message.get("tool_calls") or ():
                     conversation.append({"role": "tool", "tool_call_id": call["id"], "content": f"seen {step}"})
                 self.conversations.append(conversation)
-        return recorder.episode(reward=1.0, success=True, stop_reason=StopReason.SUCCESS, info={})
 
     def _messages(self, what: str, which: int, where: int) -> list[dict[str, Any]]:
         if what == "new" or not self.conversations:

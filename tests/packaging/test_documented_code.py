@@ -119,6 +119,7 @@ def test_every_option_in_a_shown_command_exists() -> None:
         "README.md",
         "docs/training.md",
         "docs/fine-tuning.md",
+        "docs/serving.md",
         "CONTRIBUTING.md",
         "docs/writing-an-environment.md",
     ):

@@ -43,6 +43,7 @@ LAYERS = (
     "rllm_gym.llm_judge",
     "rllm_gym.chat_server",
     "rllm_gym.engine",
+    "rllm_gym.serving",
     "rllm_gym.testing",
     "rllm_gym.integrations",
     "rllm_gym.compat",

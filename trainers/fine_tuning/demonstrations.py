@@ -203,8 +203,9 @@ def demonstrations_of_episode(row: Mapping[str, Any], where: str) -> Iterator[De
         return
     for trajectory in episode.trajectories:
         turns = tuple(
-            DemonstrationTurn(tuple(step.chat_completions), step.model_response, tokens=step.tokens)
+            DemonstrationTurn(tuple(step.chat_completions), step.model_response, tools, tokens=step.tokens)
             for step in trajectory.steps
+            for tools in [str(step.info.get("offered_tools", "[]"))]  # of a served agent
         )
         if turns and trajectory.trainable:  # frozen opponents are not trained on
             yield Demonstration(

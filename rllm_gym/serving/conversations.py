@@ -1,0 +1,225 @@
+"""The calls of logs as conversations, with a branch wherever a client rewrote its history."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from rllm_gym.core import TurnTokens
+from rllm_gym.engine.conversation_index import ConversationIndex, ConversationLine, message_key
+
+Message = dict[str, Any]
+_NO_TEXTS = ("role", "type", "id", "tool_call_id")
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One request with its reply.
+
+    Attributes:
+        id: Id of the response, ``""`` if it is unknown.
+        conversation: Id of its conversation, ``""`` if it is unknown: then it belongs to the one it continues.
+        messages: The messages of the request, in OpenAI's format.
+        tools: The offered tools as JSON, ``""`` for none.
+        reply: The assistant's message.
+        text: The reply as it was sampled; ``None`` where only the message is known and has calls.
+        tokens: Its tokens, where ``context_ids`` are the whole prompt; ``None`` if they are unknown.
+        finish_reason: ``"stop"``, ``"length"`` or another value.
+        stop: Texts that ended the reply; its ids may have more of them than its text.
+        info: What is known about the model: its version, the temperature, the time.
+    """
+
+    id: str
+    conversation: str
+    messages: tuple[Message, ...]
+    tools: str
+    reply: Message
+    text: str | None
+    tokens: TurnTokens | None = None
+    finish_reason: str = "stop"
+    stop: tuple[str, ...] = ()
+    info: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class Reply:
+    """One reply of a conversation.
+
+    Attributes:
+        call: The call. Its tokens have as ``context_ids`` only what was appended in their branch.
+        branch: Number of its branch.
+        texts: The texts as sampled of earlier replies among the messages, by index.
+    """
+
+    call: Call
+    branch: int
+    texts: dict[int, str]
+
+    @property
+    def sampled_messages(self) -> list[Message]:
+        """The messages with the texts as sampled in place of the replies."""
+        return [
+            {"role": "assistant", "content": self.texts[index]} if index in self.texts else message
+            for index, message in enumerate(self.call.messages)
+        ]
+
+
+@dataclass(slots=True)
+class Conversation:
+    """The replies of one conversation, in order.
+
+    Attributes:
+        name: Its id in the log.
+        id: Its id; scrubbed.
+        replies: At least one.
+        reward: ``None`` while it is unknown.
+        scrubbed: Whether a text was changed, so that its tokens were removed.
+        copies: Number of conversations with this content.
+    """
+
+    name: str
+    id: str = ""
+    replies: list[Reply] = field(default_factory=list)
+    reward: float | None = None
+    scrubbed: bool = False
+    copies: int = 1
+
+    def __post_init__(self) -> None:
+        self.id = self.id or self.name
+
+    @property
+    def prompt(self) -> tuple[Message, ...]:
+        """The messages before the first reply."""
+        return self.replies[0].call.messages
+
+    @property
+    def tools(self) -> str:
+        return self.replies[0].call.tools
+
+    @property
+    def num_branches(self) -> int:
+        return 1 + max(reply.branch for reply in self.replies)
+
+    def content(self) -> bytes:
+        """Return a digest that is equal for conversations with the same content. Ids of calls do not count."""
+        branches = {reply.branch: reply for reply in self.replies}  # the last reply of each
+        keys = [
+            [message_key(message) for message in (*reply.call.messages, reply.call.reply)]
+            for reply in branches.values()
+        ]
+        texts = [reply.call.text for reply in self.replies]
+        return hashlib.sha256(json.dumps([self.tools, keys, texts]).encode()).digest()
+
+    def scrub(self, change: Callable[[str], str]) -> None:
+        """Change every text. If one differs, the tokens of the whole conversation are removed, which spell the texts as
+        they were. So they are where a reply was ended by a stop text, which is not in its text.
+        """
+        changed = False
+
+        def apply(value: Any) -> Any:
+            nonlocal changed
+            if isinstance(value, str):
+                new = change(value)
+                changed = changed or new != value
+                return new
+            if isinstance(value, list | tuple):
+                return [apply(item) for item in value]
+            if isinstance(value, dict):
+                return {key: item if key in _NO_TEXTS else apply(item) for key, item in value.items()}
+            return value
+
+        messages: dict[int, Message] = {}  # a message that several calls repeat stays one object
+
+        def scrubbed(message: Message) -> Message:
+            if id(message) not in messages:
+                messages[id(message)] = apply(message)
+            return messages[id(message)]
+
+        self.id = change(self.id)
+        for reply in self.replies:
+            call = reply.call
+            reply.texts = {index: apply(text) for index, text in reply.texts.items()}
+            reply.call = replace(
+                call,
+                messages=tuple(map(scrubbed, call.messages)),
+                tools=json.dumps(apply(json.loads(call.tools))) if call.tools else "",
+                reply=apply(call.reply),
+                text=apply(call.text),
+            )
+        if changed or any(reply.call.stop for reply in self.replies):
+            self.scrubbed = changed
+            for reply in self.replies:
+                reply.call = replace(reply.call, tokens=None)
+
+
+@dataclass(slots=True)
+class _Branch:
+    conversation: Conversation
+    number: int
+    ids: tuple[int, ...] = ()
+
+
+class Conversations:
+    """Collects calls to conversations, as :mod:`rllm_gym.engine.call_recorder` does while they are made.
+
+    Messages that several calls repeat are kept once, and of a prompt only the tokens that are new in its branch.
+
+    Attributes:
+        by_id: The conversations, by their ids.
+        of_call: The conversation of each response id.
+    """
+
+    def __init__(self) -> None:
+        self.by_id: dict[str, Conversation] = {}
+        self.of_call: dict[str, Conversation] = {}
+        self._index: ConversationIndex[_Branch] = ConversationIndex(1 << 40)
+        self._messages: dict[str, Message] = {}
+        self._known: set[tuple[Any, ...]] = set()
+
+    def add(self, call: Call, *, name: str) -> None:
+        """Add a call, unless it is in another log as well.
+
+        Args:
+            call: The call.
+            name: Id of its conversation if it begins one and has no id.
+        """
+        call = replace(call, messages=tuple(map(self._shared, call.messages)))
+        found = self._index.find(call.messages, call.tools, call.conversation)
+        if call.id:
+            known = (call.id, found.digest, message_key(call.reply))
+            if known in self._known:
+                return
+            self._known.add(known)
+        line = found.line
+        if call.conversation:
+            conversation = self.by_id.setdefault(call.conversation, Conversation(call.conversation))
+        elif line is not None:
+            conversation = line.owner.conversation
+        else:
+            name = call.id if call.id and call.id not in self.by_id else name
+            conversation = self.by_id[name] = Conversation(name)
+        prompt = () if call.tokens is None else call.tokens.context_ids
+        if line is None or not found.continues or not _continues(line.owner, call.tokens):
+            number = conversation.num_branches if conversation.replies else 0
+            line = ConversationLine(_Branch(conversation, number))
+        branch = line.owner
+        if call.tokens is not None:
+            context = prompt[len(branch.ids) :]
+            branch.ids = (*prompt, *call.tokens.ids)
+            call = replace(call, tokens=replace(call.tokens, context_ids=context, branch=branch.number))
+        self._index.add_reply(line, found, call.reply, call.text)
+        conversation.replies.append(Reply(call, branch.number, found.texts))
+        if call.id:
+            self.of_call[call.id] = conversation
+
+    def _shared(self, message: Message) -> Message:
+        return self._messages.setdefault(json.dumps(message, sort_keys=True), message)
+
+
+def _continues(branch: _Branch, tokens: TurnTokens | None) -> bool:
+    """Return whether a prompt begins with the tokens of a branch, both of which may have none."""
+    known = len(branch.ids)
+    return not known if tokens is None else bool(known) and tokens.context_ids[:known] == branch.ids
