@@ -42,7 +42,7 @@ without --validation-dataset, one tenth of the rows is held out:
   rllm-gym train --dataset rows.jsonl --reward my_module:correct my_module:short --reward-weights 1 0.2 \\
       --validation-dataset held_out.jsonl --model.path MODEL
 
-Choose an algorithm (its options are shown by --algorithm.name ppo --help), or train your own:
+Choose an algorithm (its options are shown by --algorithm.name ppo --help-all), or train your own:
   rllm-gym train --config frozen_lake_full --model.path runs/base/model --algorithm.name rloo
   rllm-gym train --config frozen_lake_full --model.path runs/base/model --algorithm.name my_module:MY_ALGORITHM
 
@@ -58,6 +58,34 @@ Resume after a crash, SIGTERM or Ctrl-C:
 
 Run on several GPUs (or CPU cores) of one machine; each process samples and trains on its share:
   torchrun --nproc-per-node 2 -m rllm_gym train --config frozen_lake_full ...
+"""
+
+_TRAIN_HELP = """Train a model by reinforcement learning (GRPO by default) in an environment.
+
+  --env.id ID                   the environment; rllm-gym list shows all (--env.kwargs.NAME VALUE for its arguments)
+  --dataset FILE                or rows with prompts, and
+  --reward MODULE:FUNCTION      a reward function with TRL's signature
+  --model.path PATH             a model's folder or its name on the Hugging Face hub
+  --model.tuning lora           or full, or qlora
+  --model.dtype float32         or bfloat16
+  --sampling.max-tokens N       longest reply in tokens
+  --algorithm.name grpo         or dr-grpo, rloo, remax, ppo, reinforce++, rebn, distillation, my_module:MY_ALGORITHM
+  --algorithm.group-size N      episodes of a task in a step
+  --algorithm.groups-per-step N
+  --optimizer.lr RATE
+  --steps N
+  --validation.every N          steps between validations on tasks that are not trained on
+  --checkpoint.every N          steps between checkpoints
+  --output FOLDER               metrics, TensorBoard logs, checkpoints and the model (default: runs/train)
+  --resume                      continue the run in --output
+  --config FILE                 options from a YAML file, or from a recipe of this package
+  --dry-run                     estimate memory and print every option without running
+  --help-all                    all options, also those of --algorithm.name, --sampler.backend, --model.tuning
+
+examples:
+  rllm-gym train --env.id rllm/Math-v0 --model.path Qwen/Qwen2.5-0.5B-Instruct --sampling.max-tokens 512
+  rllm-gym train --dataset rows.jsonl --reward my_module:correct --model.path MODEL
+  rllm-gym train --config frozen_lake_full --model.path runs/base/model --output runs/rl --resume
 """
 
 _SFT = """Fine-tune a model on demonstrations, for example to teach it the answer format before reinforcement learning.
@@ -77,6 +105,25 @@ Rejection sampling: train on the two best saved episodes of each task, with the 
       --demonstrations.successful-only --demonstrations.best 2 --epochs 1
 """
 
+_SFT_HELP = """Fine-tune a model on demonstrations.
+
+  --demonstrations.file FILE              saved episodes, chats {"messages": [...]}, or prompts with completions
+  --demonstrations.policy MODULE:FUNCTION or the episodes of a policy in --env.id
+  --model.path PATH                       a model's folder or its name on the Hugging Face hub
+  --model.tuning lora                     or full, or qlora
+  --optimizer.lr RATE
+  --epochs N                              or --steps N
+  --validation.fraction FRACTION          share of the demonstrations that is held out
+  --output FOLDER                         metrics, checkpoints and the model (default: runs/sft)
+  --resume                                continue the run in --output
+  --config FILE                           options from a YAML file, or from a recipe of this package
+  --help-all                              all options
+
+examples:
+  rllm-gym sft --model.path Qwen/Qwen2.5-0.5B-Instruct --demonstrations.file chats.jsonl --epochs 2
+  rllm-gym sft --config frozen_lake_sft --output runs/base
+"""
+
 _DPO = """Train a model on preferences: pairs of a better and a worse answer (direct preference optimization).
 
 Pairs are rows {"prompt": ..., "chosen": ..., "rejected": ...} of strings or messages, or the best and the worst
@@ -86,6 +133,24 @@ Train adapters on a model from the Hugging Face hub for one epoch, with 10% of t
   rllm-gym dpo --model.path Qwen/Qwen2.5-0.5B-Instruct --preferences.file pairs.jsonl --validation.fraction 0.1
 
 Train on the saved episodes of a reinforcement learning run:
+  rllm-gym dpo --model.path runs/base/model --preferences.file runs/rl/episodes/*.jsonl --output runs/dpo
+"""
+
+_DPO_HELP = """Train a model on preferences: pairs of a better and a worse answer (direct preference optimization).
+
+  --preferences.file FILE         rows {"prompt", "chosen", "rejected"} of strings or messages, or saved episodes
+  --model.path PATH               a model's folder or its name on the Hugging Face hub
+  --model.tuning lora             or full, or qlora
+  --optimizer.lr RATE
+  --epochs N                      or --steps N
+  --validation.fraction FRACTION  share of the prompts that is held out
+  --output FOLDER                 metrics, checkpoints and the model (default: runs/dpo)
+  --resume                        continue the run in --output
+  --config FILE                   options from a YAML file
+  --help-all                      all options
+
+examples:
+  rllm-gym dpo --model.path Qwen/Qwen2.5-0.5B-Instruct --preferences.file pairs.jsonl --validation.fraction 0.1
   rllm-gym dpo --model.path runs/base/model --preferences.file runs/rl/episodes/*.jsonl --output runs/dpo
 """
 
@@ -102,7 +167,7 @@ def train(argv: Sequence[str] | None = None) -> int:
     words, repo = _hub_repo(argv)
     is_dry_run = "--dry-run" in words  # an option of this call, not of the run's configuration
     words = [word for word in _dataset_words(words) if word != "--dry-run"]
-    config = _read(TrainConfig, words, "rllm-gym train", _TRAIN)
+    config = _read(TrainConfig, words, "rllm-gym train", _TRAIN, _TRAIN_HELP)
     try:
         validate(config)  # again in the run, but before torch is imported, which takes seconds
     except ConfigError as error:
@@ -117,7 +182,7 @@ def train(argv: Sequence[str] | None = None) -> int:
 def sft(argv: Sequence[str] | None = None) -> int:
     """Run ``rllm-gym sft``. Returns the exit status: 143 after SIGTERM (resume with ``--resume``)."""
     words, repo = _hub_repo(argv)
-    config = _read(SftConfig, words, "rllm-gym sft", _SFT)
+    config = _read(SftConfig, words, "rllm-gym sft", _SFT, _SFT_HELP)
     from trainers.fine_tuning.sft import sft as run
 
     return _run(run, config, repo)
@@ -126,7 +191,7 @@ def sft(argv: Sequence[str] | None = None) -> int:
 def dpo(argv: Sequence[str] | None = None) -> int:
     """Run ``rllm-gym dpo``. Returns the exit status: 143 after SIGTERM (resume with ``--resume``)."""
     words, repo = _hub_repo(argv)
-    config = _read(DpoConfig, words, "rllm-gym dpo", _DPO)
+    config = _read(DpoConfig, words, "rllm-gym dpo", _DPO, _DPO_HELP)
     from trainers.fine_tuning.dpo import dpo as run
 
     return _run(run, config, repo)
@@ -163,12 +228,13 @@ def merge(argv: Sequence[str] | None = None) -> int:
     return _EXIT_OK
 
 
-def _read(config_type: type[Config], argv: Sequence[str] | None, program: str, description: str) -> Config:
+def _read(
+    config_type: type[Config], argv: Sequence[str] | None, program: str, description: str, short_help: str = ""
+) -> Config:
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s: %(message)s")
     try:
-        return read_command_line(
-            config_type, sys.argv[1:] if argv is None else argv, program=program, description=description
-        )
+        words = sys.argv[1:] if argv is None else argv
+        return read_command_line(config_type, words, program=program, description=description, short_help=short_help)
     except ConfigError as error:
         raise CommandError(str(error)) from error
 

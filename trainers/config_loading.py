@@ -29,15 +29,27 @@ RECIPES = Path(__file__).resolve().parent / "recipes"
 """Folder of the presets in this package; ``--config frozen_lake_lora`` names one without folder and suffix."""
 
 
-def read_command_line(config_type: type[Config], argv: Sequence[str], *, program: str, description: str) -> Config:
+def read_command_line(
+    config_type: type[Config], argv: Sequence[str], *, program: str, description: str, short_help: str = ""
+) -> Config:
     """Read a configuration from ``[--config FILE] [--option value …]``.
+
+    Args:
+        config_type: Class of the configuration.
+        argv: The words of the command line.
+        program: Name of the command.
+        description: Printed by ``--help-all`` above all options.
+        short_help: Printed by ``--help``; empty for the same as ``--help-all``.
 
     Raises:
         ConfigError: The file or an option is invalid; the message lists all unknown options and values of the wrong
             type in both.
         SystemExit: The command line asked for help, which was printed.
     """
-    given = _parse([word for word in argv if word not in ("-h", "--help")])
+    if short_help and "--help-all" not in argv and ("-h" in argv or "--help" in argv):
+        print(f"usage: {program} [--config FILE] [--OPTION VALUE ...]\n\n{short_help}")
+        raise SystemExit(0)
+    given = _parse([word for word in argv if word not in _HELP])
     file = given.pop("config", None)
     if file is not None and not isinstance(file, Word):
         raise ConfigError(f"config={file!r}: there can be only one file")
@@ -45,7 +57,7 @@ def read_command_line(config_type: type[Config], argv: Sequence[str], *, program
         raise ConfigError("config has no value; write --config FILE, or the name of a recipe")
     content = _read_yaml(file) if file else {}
     selectors = _select(config_type, content, given)
-    asks_for_help = "-h" in argv or "--help" in argv
+    asks_for_help = not _HELP.isdisjoint(argv)
     sections = sections_of(config_type)
     for key, value in (selectors if asks_for_help else given).items():
         if value is NO_VALUE and key in sections:  # switches the section on
@@ -66,6 +78,9 @@ def read_command_line(config_type: type[Config], argv: Sequence[str], *, program
             config=(tyro.conf.AvoidSubcommands,),
         )
     return config
+
+
+_HELP = frozenset({"-h", "--help", "--help-all"})
 
 
 def load_yaml(config_type: type[Config], file: str | Path) -> Config:

@@ -132,7 +132,8 @@ def test_every_option_in_a_shown_command_exists() -> None:
                 )
     assert used
     for command, options in used.items():
-        result = rllm_gym(command, "--help", env={"COLUMNS": "300"})
+        all_options = "--help-all" if command in ("train", "sft", "dpo") else "--help"
+        result = rllm_gym(command, all_options, env={"COLUMNS": "300"})
         assert result.returncode == 0
         for option in options:
             assert option in result.stdout, f"rllm-gym {command} has no {option}"

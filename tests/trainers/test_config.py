@@ -396,7 +396,7 @@ def test_help_explains_every_option_and_an_error_has_one_message(
     command: Any, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.raises(SystemExit) as stop:
-        command(["--help"])
+        command(["--help-all"])
     assert stop.value.code == 0
     shown = capsys.readouterr().out
     kind: Any = {commands.train: TrainConfig, commands.sft: SftConfig, commands.dpo: DpoConfig}[command]
@@ -414,3 +414,18 @@ def test_the_agents_arguments_are_also_those_of_the_default_agent() -> None:
     assert agent.chat_completions[0] == {"role": "system", "content": "Walk."}
     with pytest.raises(ConfigError, match=r"env.agent=FrozenLakeAgent \(the default of .*'hsitory'"):
         make_agent(EnvConfig(id="rllm/FrozenLake-v0", agent_kwargs={"hsitory": "latest"}))
+
+
+@pytest.mark.parametrize("command", [commands.train, commands.sft, commands.dpo])
+def test_the_short_help_fits_on_a_screen_and_names_existing_options(
+    command: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit):
+        command(["--help"])
+    short = capsys.readouterr().out
+    assert len(short.splitlines()) <= 35
+    with pytest.raises(SystemExit):
+        command(["--help-all"])
+    of_the_call = {"--help-all", "--config", "--dataset", "--reward", "--dry-run", "--env.kwargs.NAME", "--OPTION"}
+    every = set(re.findall(r"--[\w.-]+", capsys.readouterr().out)) | of_the_call
+    assert set(re.findall(r"--[\w.-]+", short)) - every == set()
