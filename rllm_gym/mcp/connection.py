@@ -174,6 +174,11 @@ class ServerConnection(ABC):
         """Whether the connection has failed, or was closed."""
         return self._fault is not None
 
+    def check(self) -> None:
+        """Raise the fault of a connection that is broken."""
+        if self._fault is not None:
+            raise ServerFault(self._fault.message, kind=self._fault.kind)
+
     def error_context(self) -> str:
         """Return further details of a failure, as a clause that begins with a space, or ``""``."""
         return ""
@@ -249,8 +254,7 @@ class ServerConnection(ABC):
             JsonRpcError: The server answers with an error.
             ServerFault: It does not answer, or the answer is invalid.
         """
-        if self._fault is not None:
-            raise ServerFault(self._fault.message, kind=self._fault.kind)
+        self.check()
         assert self._loop is not None
         if self._loop is asyncio.get_running_loop():
             task = self._loop.create_task(self._send(method, params))

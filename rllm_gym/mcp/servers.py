@@ -26,6 +26,8 @@ class StdioServer:
             and ``{seed}`` cannot be used.
         prestart: Start it in the still empty workspace of a future episode: only for servers that read none of their
             files when they start. ``{seed}`` cannot be used.
+        restartable: Whether it can be started again in the middle of an episode without a loss: it keeps no state, or
+            keeps it in files or elsewhere outside of its process. The episode ends if a call ends any other server.
         timeout: Seconds for its start, and for each call unless the environment sets less.
 
     Raises:
@@ -39,6 +41,7 @@ class StdioServer:
     name: str = ""
     shared: bool = False
     prestart: bool = False
+    restartable: bool = False
     timeout: float = 30.0
 
     def __post_init__(self) -> None:
@@ -68,7 +71,8 @@ class StdioServer:
 
 @dataclass(frozen=True)
 class HttpServer:
-    """An MCP server at a URL (streamable HTTP), with a separate session for each episode.
+    """An MCP server at a URL (streamable HTTP), with a separate session for each episode. A lost session is replaced
+    by a new one, since the server keeps its state itself.
 
     Attributes:
         url: ``http://…/mcp``.
@@ -111,6 +115,7 @@ class InProcessServer:
     Attributes:
         make: ``make(workspace: Path, seed: int) -> mcp.server.MCPServer``.
         name: As for :class:`StdioServer`.
+        restartable: As for :class:`StdioServer`.
         timeout: As for :class:`StdioServer`.
 
     Raises:
@@ -119,6 +124,7 @@ class InProcessServer:
 
     make: Callable[[Path, int], Any]
     name: str = ""
+    restartable: bool = False
     timeout: float = 30.0
 
     def __post_init__(self) -> None:

@@ -85,6 +85,8 @@ class CheckedTransport(httpx2.AsyncBaseTransport):
             return await self._answer(request, message, exchange)
         except (httpx2.HTTPError, OSError) as error:
             exchange.fault = self.died(f"cannot be reached: {type(error).__name__}: {error}")
+            if isinstance(error, httpx2.ConnectError | httpx2.ConnectTimeout):  # nothing was sent
+                exchange.fault.kind = "server_unreachable"
             self._lose(exchange.fault)
         except ServerFault as fault:
             exchange.fault = fault

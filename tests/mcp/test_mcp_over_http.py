@@ -300,10 +300,10 @@ def hostile() -> Iterator[str]:
 
 
 ENDED = "The server ended, or lost the connection, during this call."
-SLOW = "The tool did not answer in time. Whether the call has had an effect is unknown."
+SLOW = "The tool timed out after 3 s. Whether the call has had an effect is unknown."
 INVALID = "The server's answer to this call is invalid or too large."
 
-RESTARTS = " The server starts again for the next call; what it kept in memory is lost."
+RESTARTS = " The server starts again for the next call."
 
 MISBEHAVING = (
     ("redirects", INVALID, "127.0.0.1:9/elsewhere"),

@@ -164,8 +164,8 @@ def test_every_kind_of_result_of_the_everything_server(transport: str, request: 
         assert words in seen
 
 
-def test_a_server_at_a_url_that_cannot_be_reached_again_is_a_fault(everything_over_http, tmp_path: Path) -> None:
-    """The call in which it ends is an error. Afterwards nothing can be graded, in any episode."""
+def test_a_server_at_a_url_that_ends_in_a_call_is_lost(everything_over_http, tmp_path: Path) -> None:
+    """The model may have caused its end, so this is no fault."""
     url, process = everything_over_http
 
     async def scenario():
@@ -176,6 +176,26 @@ def test_a_server_at_a_url_that_cannot_be_reached_again_is_a_fault(everything_ov
         process.kill()
         result = await call
         assert (result.is_error, result.text.partition(". ")[0]) == (True, ENDED)
+        for _ in range(2):
+            again = await session.call("echo", {"message": "x"})
+            assert again.text == "The server of this tool has ended, and does not start again."
+        assert list(session.lost) == ["server1"]
+        await session.close()
+
+    asyncio.run(scenario())
+
+
+def test_a_server_at_a_url_that_ends_while_no_call_runs_is_a_fault(everything_over_http, tmp_path: Path) -> None:
+    """Other episodes and people use it: nothing can be graded, in any episode."""
+    url, process = everything_over_http
+
+    async def scenario():
+        session = await shared_pool().open([HttpServer(url)], workspace=tmp_path)
+        assert (await session.call("echo", {"message": "x"})).text == "Echo: x"
+        process.kill()
+        process.wait(120)
+        first = await session.call("echo", {"message": "x"})
+        assert first.text.startswith("The server cannot be reached, and this call was not sent.")
         for _ in range(2):
             with pytest.raises(ServerFault, match="cannot be reached"):
                 await session.call("echo", {"message": "x"})

@@ -31,9 +31,10 @@ class WorkspaceAlias:
 
     def hidden(self, result: ToolResult) -> ToolResult:
         """Return the result with the directory's real path replaced in its text."""
-        return replace(result, text=self._without_name(result.text))
+        return replace(result, text=self.without_path(result.text))
 
-    def _without_name(self, text: str) -> str:
+    def without_path(self, text: str) -> str:
+        """Return the text with the directory's real path replaced."""
         for name in self._names:
             text = text.replace(name, SHOWN)
         return text
