@@ -46,7 +46,7 @@ class HttpConnection(ServerConnection):
         transport = CheckedTransport(self.label, self._break)
         async with (
             httpx2.AsyncClient(transport=transport, headers=self._headers, timeout=None, trust_env=False) as client,
-            streamable_http_client(self._url, http_client=client, max_sse_event_size=None) as streams,
+            streamable_http_client(self._url, http_client=client) as streams,
             ClientSession(dispatcher=ToolDispatcher(*streams), client_info=CLIENT_INFO) as session,
         ):
             await self._handshake(session)
@@ -85,7 +85,8 @@ class CheckedTransport(httpx2.AsyncBaseTransport):
             return await self._answer(request, message, exchange)
         except (httpx2.HTTPError, OSError) as error:
             exchange.fault = self.died(f"cannot be reached: {type(error).__name__}: {error}")
-            if isinstance(error, httpx2.ConnectError | httpx2.ConnectTimeout):  # nothing was sent
+            not_connected = isinstance(error, httpx2.ConnectError | httpx2.ConnectTimeout)
+            if not_connected and request.method == "POST":  # else it was sent, and its answer is resumed
                 exchange.fault.kind = "server_unreachable"
             self._lose(exchange.fault)
         except ServerFault as fault:
