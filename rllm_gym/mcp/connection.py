@@ -42,6 +42,7 @@ _MAX_TOOLS = 1_000
 _MAX_PAGES = 100
 _MAX_TOOLS_BYTES = 8 << 20
 _NOTICES_S = 2.0
+TOOLS_CHANGED = "notifications/tools/list_changed"
 
 
 @dataclass
@@ -102,7 +103,13 @@ def _needed(method: str, raw: dict[str, Any]) -> dict[str, Any]:
         listed = raw.get("tools")
         tools = [_schema_of(tool) for tool in listed[:_MAX_TOOLS]] if isinstance(listed, list) else []
         return {**needed, "tools": [tool for tool in tools if tool is not None]}
-    needed |= {"capabilities": {}, "instructions": bounded_instructions(raw.get("instructions"))}
+    capabilities = raw.get("capabilities")
+    tools_capability = capabilities.get("tools") if isinstance(capabilities, dict) else None
+    changing = isinstance(tools_capability, dict) and tools_capability.get("listChanged") is True
+    needed |= {
+        "capabilities": {"tools": {"listChanged": changing}},
+        "instructions": bounded_instructions(raw.get("instructions")),
+    }
     if method == "initialize":
         return {**needed, "protocolVersion": raw.get("protocolVersion"), "serverInfo": {"name": "", "version": ""}}
     versions = raw.get("supportedVersions")
@@ -146,7 +153,8 @@ class ServerConnection(ABC):
     Attributes:
         label: The server's name in messages, such as ``MCP server 'files' (node …)``.
         instructions: What the server says about its use, known when the connection is open.
-        raw_tools: The tools that it listed at the start, as it describes them.
+        raw_tools: The tools that it listed, as it describes them.
+        tools_changed: Whether it has said since then that its tools have changed.
     """
 
     _end_s = 5.0
@@ -156,6 +164,7 @@ class ServerConnection(ABC):
         self.label = label
         self.instructions = ""
         self.raw_tools: list[dict[str, Any]] = []
+        self.tools_changed = False
         self._fault: ServerFault | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._task: asyncio.Task[None] | None = None

@@ -75,10 +75,8 @@ class SessionConnection:
 class ToolSession:
     """The tools of one episode. Its coroutines may be awaited from any event loop, several at a time.
 
-    The tools are those listed when the session was opened: later changes of a server's list are ignored.
-
     Attributes:
-        tools: The tools.
+        tools: The tools, as they were listed when the session was opened or :meth:`refresh` was called.
         instructions: What each server says about its use, by the server's name; servers that say nothing are left out.
         workspace: The episode's directory.
         lost: The servers that ended after a call of the session and cannot go on: each one's name, and what happened.
@@ -100,14 +98,20 @@ class ToolSession:
         self._on_close = on_close
         self._ending: asyncio.Future[None] | None = None
         self._pid = os.getpid()
+        self._reserved = reserved
         self.workspace = workspace
         self.lost: dict[str, str] = {}
         self.unanswered: set[str] = set()
         self._called = False
-        self.tools: list[MCPTool] = named_tools([(one.name, one.connection.raw_tools) for one in attached], reserved)
+        self.tools: list[MCPTool]
+        self._name_tools()
         self.instructions = {one.name: text for one in attached if (text := one.connection.instructions)}
-        self._by_name = {tool.name: tool for tool in self.tools}
         self._by_server = {one.name: one for one in attached}
+
+    def _name_tools(self) -> None:
+        listed = [(one.name, one.connection.raw_tools) for one in self._connections]
+        self.tools = named_tools(listed, self._reserved)
+        self._by_name = {tool.name: tool for tool in self.tools}
 
     async def call(self, name: str, arguments: dict[str, Any], *, timeout: float | None = None) -> ToolResult:
         """Call a tool.
@@ -143,6 +147,19 @@ class ToolSession:
         one = self._by_server[tool.server]
         seconds = one.server.timeout if timeout is None else timeout
         return await self._loop.arun(self._call(one, tool.remote_name, sendable, seconds))
+
+    async def refresh(self) -> bool:
+        """List the tools again of servers that have changed theirs; return whether :attr:`tools` are others now.
+
+        Servers say so over standard output; at a URL, each call may change the tools of a server with the capability
+        ``listChanged``. Changes of servers in this process are not noticed.
+        """
+        changed = [one for one in self._connections if one.connection.tools_changed and not one.connection.broken]
+        if not changed or self._ending is not None:
+            return False
+        before = self.tools
+        await self._loop.arun(self._list_again(changed))
+        return self.tools != before
 
     async def close(self) -> None:
         """Close the session: when this returns, the processes of its servers are gone. Safe to call twice."""
@@ -214,6 +231,17 @@ class ToolSession:
             await one.connection.close()
         one.connection = await self._connect(one.server)
         one.restart = None
+
+    async def _list_again(self, changed: Sequence[SessionConnection]) -> None:
+        for one in changed:
+            connection = one.connection
+            connection.tools_changed = False
+            try:
+                listed = within(one.server.timeout, connection, "list its tools", connection.tools())
+                connection.raw_tools = await listed
+            except ServerFault as fault:  # the former list stays; if the server has ended, the next call meets that
+                _logger.warning("%s", fault)
+        self._name_tools()
 
     async def _end(self) -> None:
         restarts = [one.restart for one in self._connections if one.restart is not None]

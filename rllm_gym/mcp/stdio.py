@@ -15,7 +15,7 @@ from mcp import ClientSession
 from mcp.shared.message import SessionMessage
 from mcp_types import JSONRPCError, JSONRPCRequest, JSONRPCResponse
 
-from rllm_gym.mcp.connection import CLIENT_INFO, ServerConnection, ToolDispatcher, sdk_error
+from rllm_gym.mcp.connection import CLIENT_INFO, TOOLS_CHANGED, ServerConnection, ToolDispatcher, sdk_error
 from rllm_gym.mcp.errors import ServerFault
 from rllm_gym.mcp.protocol import (
     FLOOD_BYTES,
@@ -250,11 +250,13 @@ class StdioConnection(ServerConnection):
             self._take_message(message)
 
     def _take_message(self, message: dict[str, Any]) -> None:
-        """Pass on an answer or a request, without a validation by the SDK; notifications are ignored."""
+        """Pass on an answer or a request, without a validation by the SDK; of notifications only one is used."""
         number = _number(message.get("id"))
         method, result, error = message.get("method"), message.get("result"), message.get("error")
         taken: JSONRPCRequest | JSONRPCResponse | JSONRPCError
         if "method" in message:
+            if method == TOOLS_CHANGED:
+                self.tools_changed = True
             if type(message.get("id")) not in (int, str) or not isinstance(method, str):
                 return
             self._requests_since_asked += 1

@@ -52,6 +52,13 @@ class HttpConnection(ServerConnection):
             await self._handshake(session)
             yield session
 
+    async def call(self, name: str, arguments: dict[str, Any]) -> dict[str, Any]:
+        result = await super().call(name, arguments)
+        # A notice comes on a stream that is not open here, so each call may have changed the tools of such a server.
+        capabilities = self._session.server_capabilities if self._session is not None else None
+        self.tools_changed |= capabilities is not None and bool(capabilities.tools and capabilities.tools.list_changed)
+        return result
+
 
 class CheckedTransport(httpx2.AsyncBaseTransport):
     """Sends the SDK's requests, and passes on responses that are complete, bounded, and belong to their request.

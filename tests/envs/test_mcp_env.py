@@ -699,6 +699,41 @@ def test_a_server_that_cannot_start_is_a_fault_but_not_after_a_call_and_the_next
     env.close()
 
 
+GROWING = """
+from mcp.server import MCPServer
+from mcp.server.mcpserver import Context
+
+server = MCPServer("growing", log_level="ERROR")
+
+@server.tool()
+async def connect(ctx: Context) -> str:
+    def query(sql: str) -> str:
+        \"\"\"Run a query.\"\"\"
+        return f"ran {sql}"
+    server.add_tool(query)
+    server.remove_tool("connect")
+    await ctx.session.send_tool_list_changed()
+    return "connected"
+
+server.run("stdio")
+"""
+
+
+def test_the_model_is_told_of_tools_that_a_server_has_changed(tmp_path):
+    """Servers offer further tools when one has connected, chosen a database, or logged in."""
+    (tmp_path / "growing.py").write_text(GROWING)
+    env = make_env(servers=StdioServer("{python}", (str(tmp_path / "growing.py"),), timeout=120.0))
+    observation, info = env.reset(seed=0)
+    assert "query" not in observation + info["tools"]
+    assert "There is no tool 'query'" in env.step(call("query", sql="x"))[0]
+    observation = env.step(call("connect"))[0]
+    assert observation.startswith("Result, connect:\nconnected\n\nNew or changed tools:\n- query(sql: string)")
+    assert observation.endswith(": Run a query.\n\nTools that no longer exist: connect")
+    assert env.step(call("query", sql="x"))[0] == "Result, query:\nran x"
+    assert env.step(call("connect"))[4]["invalid_action"]
+    env.close()
+
+
 def test_the_workspace_has_one_name_for_the_model(program):
     observations = []
     for _ in range(2):

@@ -384,6 +384,21 @@ ODDITIES = (
 )
 
 
+def test_every_page_of_the_tools_is_listed(tmp_path: Path) -> None:
+    pages = "{None: {**tools('a'), 'nextCursor': '1'}, '1': {**tools('b', 'a'), 'nextCursor': ''}}"
+    server = server_running(
+        f"if id is not None: "
+        f"send(id=id, result=HELLO if method == 'initialize' else {pages}[m.get('params', {{}}).get('cursor')])"
+    )
+
+    async def scenario() -> list[str]:
+        session = await shared_pool().open([server], workspace=tmp_path)
+        await session.close()
+        return [tool.name for tool in session.tools]
+
+    assert run_scenario(scenario) == ["a", "b"]
+
+
 def test_harmless_oddities_are_ignored(tmp_path: Path) -> None:
     async def answered(reply: str) -> str:
         session = await shared_pool().open([server_running(STARTS + "    " + reply)], workspace=tmp_path)

@@ -43,6 +43,11 @@ def _application(json_response: bool):
             await ctx.report_progress(step, 3)
         return "done"
 
+    @server.tool()
+    def grow() -> str:
+        server.add_tool(lambda: "new", name="extra")
+        return "grown"
+
     return server.streamable_http_app(json_response=json_response)
 
 
@@ -94,7 +99,7 @@ def test_tools_of_a_server_at_a_url_can_be_called(tmp_path: Path, json_response:
     async def episode(url: str, number: int):
         session = await shared_pool().open([HttpServer(url)], workspace=tmp_path)
         try:
-            assert [tool.name for tool in session.tools] == ["add", "report"]
+            assert [tool.name for tool in session.tools] == ["add", "report", "grow"]
             assert session.instructions == {"server1": "Adds."}
             calls = [session.call("add", {"a": number, "b": n}) for n in range(3)]
             assert [r.text for r in await asyncio.gather(*calls)] == [str(number + n) for n in range(3)]
@@ -107,6 +112,23 @@ def test_tools_of_a_server_at_a_url_can_be_called(tmp_path: Path, json_response:
         await asyncio.gather(*(episode(url, number) for number in range(4)))
 
     with running(wrap(_application(json_response))) as url:
+        run_scenario(scenario, url)
+
+
+def test_tools_that_a_call_has_changed_are_listed_again(tmp_path: Path) -> None:
+    async def scenario(url: str) -> None:
+        session = await shared_pool().open([HttpServer(url)], workspace=tmp_path)
+        try:
+            await session.call("add", {"a": 1, "b": 2})
+            assert not await session.refresh()
+            await session.call("grow", {})
+            assert await session.refresh()
+            assert [tool.name for tool in session.tools] == ["add", "report", "grow", "extra"]
+            assert (await session.call("extra", {})).text == "new"
+        finally:
+            await session.close()
+
+    with running(_refusing_the_handshake(_application(json_response=True))) as url:
         run_scenario(scenario, url)
 
 

@@ -26,7 +26,7 @@ from rllm_gym.core import (
 from rllm_gym.data import Taskset, load_tasks
 from rllm_gym.envs.mcp.arguments import ValidationBudget, checked_arguments
 from rllm_gym.envs.mcp.domains import TEMPLATES, ToolTaskTemplate
-from rllm_gym.envs.mcp.prompt import ENDINGS, EXAMPLE, FINISH, LOST, first_observation, results_text
+from rllm_gym.envs.mcp.prompt import ENDINGS, EXAMPLE, FINISH, LOST, changed_tools, first_observation, results_text
 from rllm_gym.envs.mcp.rows import RowParser, read_task, servers_of
 from rllm_gym.envs.mcp.task_instance import (
     BuiltinTaskInstance,
@@ -72,8 +72,9 @@ class MCPEnv(AsyncTextEnv):
 
     ## Observation space
     Text. First the task, the instructions of the servers, the tools with their parameters, and how to call them; then
-    the results of a turn's calls, in order, each under its tool's name. The middle of a long result is cut, with a
-    note. Results show the episode's directory as ``/workspace``, and arguments may use that name.
+    the results of a turn's calls, in order, each under its tool's name, and the tools that a server has changed. The
+    middle of a long result is cut, with a note. Results show the episode's directory as ``/workspace``, and arguments
+    may use that name.
 
     ## Starting state
     One task, chosen by ``options={"task": index | task_id | Task}``, else drawn with the seed. A server that takes
@@ -316,11 +317,13 @@ class MCPEnv(AsyncTextEnv):
         if ending is not None:
             return await self._end(ending)
         results = await self._run(prepared)
+        changes = await self._changes_of_tools()
         observation = results_text(
             [(tool.name, result) for (tool, _), result in zip(prepared, results)],
             max_result_chars=self.max_result_chars,
-            max_chars=self.observation_space.max_length - len(LOST),  # type: ignore[attr-defined]
+            max_chars=self.observation_space.max_length - len(LOST) - len(changes),  # type: ignore[attr-defined]
         )
+        observation += changes
         assert self._session is not None
         if self._session.lost:
             lost = {"stop_reason": StopReason.SERVER_LOST.value}
@@ -366,6 +369,16 @@ class MCPEnv(AsyncTextEnv):
             self._calls.add(tool.name, arguments, result)
             self._errors += result.is_error
         return [self._name.hidden(result) for result in results]
+
+    async def _changes_of_tools(self) -> str:
+        """Follow changes of the servers' tools; return what to tell the model, or ``""``."""
+        assert self._session is not None
+        assert self._instance is not None
+        if not await self._session.refresh():
+            return ""
+        before, self._available_tools = self._available_tools, _offered(self._session.tools, self._instance.tools)
+        longest: int = self.observation_space.max_length // 3  # type: ignore[attr-defined]
+        return changed_tools(before, self._available_tools, self.max_tools_chars)[:longest]
 
     async def _call(self, tool: MCPTool, arguments: dict[str, Any]) -> ToolResult:
         assert self._session is not None
@@ -450,16 +463,15 @@ def _check_seconds(name: str, value: Any) -> None:
 
 def _available_tools(tools: Sequence[MCPTool], allowed: Sequence[str] | None) -> dict[str, MCPTool]:
     """Return the server tools that the task allows, and those that end the episode."""
-    if allowed is None:
-        chosen = list(tools)
-    else:
-        known = {name for tool in tools for name in (tool.name, tool.remote_name)}
-        for name in allowed:
-            if name not in known:
-                raise TaskError(
-                    f"its servers have no tool {name!r}; they have {', '.join(tool.name for tool in tools)}"
-                )
-        chosen = [tool for tool in tools if tool.name in allowed or tool.remote_name in allowed]
+    known = {name for tool in tools for name in (tool.name, tool.remote_name)}
+    for name in allowed or ():
+        if name not in known:
+            raise TaskError(f"its servers have no tool {name!r}; they have {', '.join(tool.name for tool in tools)}")
+    return _offered(tools, allowed)
+
+
+def _offered(tools: Sequence[MCPTool], allowed: Sequence[str] | None) -> dict[str, MCPTool]:
+    chosen = [tool for tool in tools if allowed is None or tool.name in allowed or tool.remote_name in allowed]
     return {tool.name: tool for tool in [*chosen, *ENDINGS]}
 
 

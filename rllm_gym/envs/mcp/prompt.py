@@ -112,6 +112,15 @@ def tool_list(tools: Sequence[MCPTool], max_chars: int) -> str:
     return "\n".join(_within(heads, tools, max_chars))
 
 
+def changed_tools(before: Mapping[str, MCPTool], now: Mapping[str, MCPTool], max_chars: int) -> str:
+    """Return what to add to an observation when the tools have changed, ``""`` if they have not."""
+    changed = [tool for name, tool in now.items() if before.get(name) != tool]
+    removed = [name for name in before if name not in now]
+    parts = [f"New or changed tools:\n{tool_list(changed, max_chars)}"] if changed else []
+    parts += [f"Tools that no longer exist: {', '.join(removed)}"] if removed else []
+    return "".join(f"\n\n{part}" for part in parts)
+
+
 def _head(tool: MCPTool) -> str:
     line = f"- {tool.name}({_line(_parameters(tool.input_schema), _MAX_SIGNATURE_CHARS)})"
     description = _line(tool.description, _MAX_DESCRIPTION_CHARS)
