@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+from rllm_gym.mcp.offers import OFFERS
+
 
 @dataclass(frozen=True)
 class StdioServer:
@@ -29,6 +31,11 @@ class StdioServer:
         restartable: Whether it can be started again in the middle of an episode without a loss: it keeps no state, or
             keeps it in files or elsewhere outside of its process. The episode ends if a call ends any other server.
         timeout: Seconds for its start, and for each call unless the environment sets less.
+        offers: ``"resources"`` and ``"prompts"`` add tools that list and read those of the server.
+        elicitations: What its user enters when it asks for input, in order: an object, or ``None`` to decline; the last
+            one is repeated. Without any, the server is told that this is not supported, and a request is declined.
+        samples: The completions that it gets when it asks for one, in order; the last one is repeated. Without any, as
+            above.
 
     Raises:
         ValueError: An argument is invalid.
@@ -43,6 +50,9 @@ class StdioServer:
     prestart: bool = False
     restartable: bool = False
     timeout: float = 30.0
+    offers: tuple[str, ...] = ()
+    elicitations: tuple[Mapping[str, Any] | None, ...] = ()
+    samples: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         _check(self)
@@ -80,6 +90,8 @@ class HttpServer:
         name: As for :class:`StdioServer`.
         shared: One session for all episodes: only for stateless servers.
         timeout: As for :class:`StdioServer`.
+        offers: As for :class:`StdioServer`.
+        elicitations, samples: As for :class:`StdioServer`.
 
     Raises:
         ValueError: An argument is invalid.
@@ -90,6 +102,9 @@ class HttpServer:
     name: str = ""
     shared: bool = False
     timeout: float = 30.0
+    offers: tuple[str, ...] = ()
+    elicitations: tuple[Mapping[str, Any] | None, ...] = ()
+    samples: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         _check(self)
@@ -117,6 +132,7 @@ class InProcessServer:
         name: As for :class:`StdioServer`.
         restartable: As for :class:`StdioServer`.
         timeout: As for :class:`StdioServer`.
+        offers: As for :class:`StdioServer`.
 
     Raises:
         ValueError: An argument is invalid.
@@ -126,6 +142,7 @@ class InProcessServer:
     name: str = ""
     restartable: bool = False
     timeout: float = 30.0
+    offers: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         _check(self)
@@ -142,3 +159,14 @@ def _check(server: Server) -> None:
     timeout = server.timeout
     if isinstance(timeout, bool) or not isinstance(timeout, int | float) or not 0 < timeout < float("inf"):
         raise ValueError(f"timeout={timeout!r} must be a positive, finite number of seconds")
+    _check_tuple(server, "offers", lambda one: one in OFFERS, f"{' and '.join(map(repr, OFFERS))}")
+    if not isinstance(server, InProcessServer):
+        _check_tuple(server, "elicitations", lambda one: one is None or isinstance(one, Mapping), "objects and None")
+        _check_tuple(server, "samples", lambda one: isinstance(one, str), "texts")
+
+
+def _check_tuple(server: Server, name: str, is_valid: Callable[[Any], bool], what: str) -> None:
+    values = getattr(server, name)
+    if isinstance(values, str | Mapping) or not all(map(is_valid, values)):
+        raise ValueError(f"{name}={values!r:.200} must be a list of {what}")
+    object.__setattr__(server, name, tuple(values))

@@ -22,8 +22,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from rllm_gym.core.background_loop import BackgroundLoop
 from rllm_gym.mcp.errors import JsonRpcError, ServerFault
+from rllm_gym.mcp.offers import OFFERS, read_response
 from rllm_gym.mcp.protocol import MAX_DEPTH, depth, printable
-from rllm_gym.mcp.results import ToolResult, read_result, refusal
+from rllm_gym.mcp.results import ToolResult, refusal
 from rllm_gym.mcp.servers import HttpServer, Server
 from rllm_gym.mcp.tools import MCPTool, named_tools
 
@@ -109,7 +110,10 @@ class ToolSession:
         self._by_server = {one.name: one for one in attached}
 
     def _name_tools(self) -> None:
-        listed = [(one.name, one.connection.raw_tools) for one in self._connections]
+        listed = [
+            (one.name, [*one.connection.raw_tools, *(tool for offer in one.server.offers for tool in OFFERS[offer])])
+            for one in self._connections
+        ]
         self.tools = named_tools(listed, self._reserved)
         self._by_name = {tool.name: tool for tool in self.tools}
 
@@ -146,7 +150,7 @@ class ToolSession:
             return refusal(f"The arguments cannot be sent: {error}.")
         one = self._by_server[tool.server]
         seconds = one.server.timeout if timeout is None else timeout
-        return await self._loop.arun(self._call(one, tool.remote_name, sendable, seconds))
+        return await self._loop.arun(self._call(one, tool, sendable, seconds))
 
     async def refresh(self) -> bool:
         """List the tools again of servers that have changed theirs; return whether :attr:`tools` are others now.
@@ -179,7 +183,9 @@ class ToolSession:
 
     # Called on the pool's loop
 
-    async def _call(self, one: SessionConnection, name: str, arguments: dict[str, Any], timeout: float) -> ToolResult:
+    async def _call(
+        self, one: SessionConnection, tool: MCPTool, arguments: dict[str, Any], timeout: float
+    ) -> ToolResult:
         self._check_open()  # again: a restart that begins now would outlive the session
         called, self._called = self._called, True
         seconds = timeout
@@ -202,8 +208,12 @@ class ToolSession:
                 return refusal(_STARTING)
         connection = one.connection
         self.unanswered.add(one.name)
+        if tool.method == "tools/call":
+            sent = connection.call(tool.remote_name, arguments)
+        else:
+            sent = connection.request(tool.method, arguments)
         try:
-            raw = await within(seconds, connection, f"answer {name!r}", connection.call(name, arguments))
+            raw = await within(seconds, connection, f"answer {tool.remote_name!r}", sent)
         except JsonRpcError as error:
             self.unanswered.discard(one.name)
             return refusal(f"Error: {error}")
@@ -219,7 +229,7 @@ class ToolSession:
                 return refusal(words)
             return refusal(words + _RESTARTS) if one.restartable else self._lost(one, words)
         self.unanswered.discard(one.name)
-        return read_result(raw)
+        return read_response(tool.method, raw)
 
     def _lost(self, one: SessionConnection, words: str) -> ToolResult:
         """Note that a server cannot go on, and return the result of the call that met this."""

@@ -15,8 +15,9 @@ from mcp import ClientSession
 from mcp.shared.message import SessionMessage
 from mcp_types import JSONRPCError, JSONRPCRequest, JSONRPCResponse
 
-from rllm_gym.mcp.connection import CLIENT_INFO, TOOLS_CHANGED, ServerConnection, ToolDispatcher, sdk_error
+from rllm_gym.mcp.connection import TOOLS_CHANGED, ServerConnection, checked_session, sdk_error
 from rllm_gym.mcp.errors import ServerFault
+from rllm_gym.mcp.offers import RequestAnswers
 from rllm_gym.mcp.protocol import (
     FLOOD_BYTES,
     FLOOD_MESSAGES,
@@ -49,8 +50,9 @@ class StdioConnection(ServerConnection):
 
     _end_s = _GONE_S + 5.0
 
-    def __init__(self, label: str, spec: LaunchSpec, launcher: ProgramLauncher) -> None:
+    def __init__(self, label: str, spec: LaunchSpec, launcher: ProgramLauncher, answers: RequestAnswers) -> None:
         super().__init__(label)
+        self._answers = answers
         self._spec = spec
         self._launcher = launcher
         self._stdin = self._stdout = self._stderr = self._control = -1
@@ -82,7 +84,7 @@ class StdioConnection(ServerConnection):
         try:
             await self._start_program()
             streams = self._messages, _RequestWriter(self)
-            async with ClientSession(dispatcher=ToolDispatcher(*streams), client_info=CLIENT_INFO) as session:
+            async with checked_session(streams, self._answers) as session:
                 await self._handshake(session)
                 yield session
         finally:

@@ -451,10 +451,12 @@ def test_requests_of_a_server_are_refused_with_a_message(tmp_path: Path) -> None
             for asked in ("sampling/createMessage", "elicitation/create", "roots/list", "ping"):
                 answer = json.loads((await session.call("go", {"method": asked})).text)
                 assert answer["id"] == "mine", asked
-                if asked == "ping":
-                    assert answer["result"] == {}
+                expected = {"ping": {}, "elicitation/create": {"action": "decline"}}
+                if asked in expected:
+                    assert answer["result"] == expected[asked]
                 else:
-                    assert asked in answer["error"]["message"]
+                    declined = asked == "sampling/createMessage"
+                    assert ("the user declines" if declined else asked) in answer["error"]["message"]
         finally:
             await session.close()
 

@@ -16,6 +16,8 @@ import pytest
 
 from rllm_gym.mcp import (
     HttpServer,
+    Server,
+    StdioServer,
     ToolResult,
     shared_pool,
 )
@@ -132,6 +134,67 @@ def test_tools_that_a_call_has_changed_are_listed_again(tmp_path: Path) -> None:
         run_scenario(scenario, url)
 
 
+OFFERED = (
+    ("list_resources", {}, '{"uri": "notes://today", "name": "today"'),
+    ("list_resource_templates", {}, '{"uriTemplate": "notes://day/{day}"'),
+    ("read_resource", {"uri": "notes://today"}, "[resource notes://today]\nWater the plants."),
+    ("read_resource", {"uri": "notes://day/Monday"}, "[resource notes://day/Monday]\nNothing on Monday."),
+    ("read_resource", {"uri": "pictures://dot"}, "[resource pictures://dot, image/png, 4 bytes]"),
+    ("read_resource", {"uri": "notes://unknown"}, "Error: "),
+    ("list_prompts", {}, '{"name": "greet", "description": "Greet someone.", "arguments": [{"name": "name"'),
+    ("get_prompt", {"name": "greet", "arguments": {"name": "Ada"}}, "user:\nSay hello to Ada."),
+    ("book", {}, "accept: Graz"),
+    ("book", {}, "decline: "),
+    ("book", {}, "decline: "),
+    ("think", {}, "scripted: 42"),
+)
+
+
+@pytest.mark.parametrize("transport", ["http", "stdio"])
+def test_resources_and_prompts_are_tools_and_requests_are_answered_by_a_script(tmp_path: Path, transport: str) -> None:
+    from tests.mcp.offering_server import make_server
+
+    script = {"elicitations": [{"city": "Graz"}, None], "samples": ["42"], "offers": ["resources", "prompts"]}
+
+    async def scenario(server: Server) -> None:
+        session = await shared_pool().open([server], workspace=tmp_path, reserved=["list_prompts"])
+        try:
+            own = {"list_prompts": "server1__list_prompts"}
+            results = [await session.call(own.get(name, name), arguments) for name, arguments, _ in OFFERED]
+            wrong = [
+                (name, result) for (name, _, text), result in zip(OFFERED, results) if not result.text.startswith(text)
+            ]
+            assert wrong == []
+            assert [result.is_error for result in results].count(True) == 1
+            assert results[4].images == (b"\x89PNG",)
+        finally:
+            await session.close()
+
+    if transport == "stdio":
+        program = str(Path(__file__).with_name("offering_server.py"))
+        run_scenario(scenario, StdioServer("{python}", (program,), timeout=120.0, **script))
+        return
+    with running(make_server().streamable_http_app()) as url:
+        run_scenario(lambda: scenario(HttpServer(url, timeout=10.0, **script)))
+
+
+def test_a_server_is_not_told_of_answers_that_it_does_not_get(tmp_path: Path) -> None:
+    """A server may offer other tools to a client whose user can be asked."""
+    program = StdioServer("{python}", (str(Path(__file__).with_name("offering_server.py")),), timeout=120.0)
+
+    async def scenario() -> list[ToolResult]:
+        session = await shared_pool().open([program], workspace=tmp_path)
+        try:
+            assert [tool.name for tool in session.tools] == ["book", "think"]
+            return [await session.call(name, {}) for name in ("book", "think")]
+        finally:
+            await session.close()
+
+    book, think = run_scenario(scenario)
+    assert (book.text, book.is_error) == ("decline: ", False)
+    assert think.is_error
+
+
 # Servers that misbehave
 
 HELLO = {"protocolVersion": "2025-06-18", "capabilities": {"tools": {}}, "serverInfo": {"name": "x"}}
@@ -144,6 +207,7 @@ class _Hostile(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     seen: list[tuple[str, str, dict[str, str]]]
     released: threading.Event
+    cut_off: threading.Event
 
     def do_POST(self) -> None:
         body = self.rfile.read(int(self.headers.get("content-length", 0)))
@@ -169,6 +233,14 @@ class _Hostile(BaseHTTPRequestHandler):
         self.end_headers()
 
     def do_GET(self) -> None:
+        if self.path == "/talks":
+            self.note()
+            self.events()
+            with contextlib.suppress(OSError):
+                while True:
+                    self.wfile.write(b'data: {"jsonrpc": "2.0", "method": "notifications/message"}\n\n' * 10_000)
+            self.cut_off.set()
+            return
         assert self.headers["last-event-id"] == "e7"
         if self.path == "/loops":
             self.resumes(3)
@@ -255,6 +327,10 @@ class _Hostile(BaseHTTPRequestHandler):
         self.events()
         self.wfile.write(self.answer(number))
 
+    def talks(self, number: int) -> None:
+        self.cut_off.wait()
+        self.delays(number)
+
     def pings(self, number: int) -> None:
         self.events()
         self.wfile.write(b"event: ping\ndata: now\n\n: still here\n\n" + self.answer(number))
@@ -309,7 +385,7 @@ class _Hostile(BaseHTTPRequestHandler):
 
 @pytest.fixture
 def hostile() -> Iterator[str]:
-    _Hostile.seen, _Hostile.released = [], threading.Event()
+    _Hostile.seen, _Hostile.released, _Hostile.cut_off = [], threading.Event(), threading.Event()
     server = ThreadingHTTPServer(("127.0.0.1", 0), _Hostile)
     server.daemon_threads = True
     thread = threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True)
@@ -415,6 +491,20 @@ def test_what_a_server_may_do_over_http(tmp_path: Path, hostile: str) -> None:
     ):
         answer = run_scenario(result, mode)
         assert (answer.is_error, text in answer.text) == (error, True), (mode, answer)
+
+
+def test_a_flood_between_the_answers_is_cut_off(tmp_path: Path, hostile: str) -> None:
+    """The stream for the requests of a server may be used for anything. It costs the episode nothing."""
+
+    async def scenario() -> str:
+        session = await shared_pool().open([HttpServer(f"{hostile}/talks", samples=["x"])], workspace=tmp_path)
+        try:
+            return (await session.call("go", {}, timeout=120)).text
+        finally:
+            await session.close()
+
+    assert run_scenario(scenario) == "ok"
+    assert [command for command, _, _ in _Hostile.seen].count("GET") == 1
 
 
 def test_an_unreachable_url_is_a_fault(tmp_path: Path) -> None:

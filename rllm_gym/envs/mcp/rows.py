@@ -23,10 +23,11 @@ MAX_FILE_BYTES = 10_000_000
 _ROW_KEYS = ("prompt", "servers", "answer", "check", "infeasible", "tools", "workspace", "setup", "data")
 _RUNS_CODE = ("servers", "check", "setup")
 _FUNCTION = re.compile(r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*:[A-Za-z_]\w*")
+_OFFERED = ("offers", "elicitations", "samples")
 _SERVER_KEYS: dict[str, tuple[str, ...]] = {
-    "command": ("command", "args", "env", "cwd", "name", "shared", "prestart", "restartable", "timeout"),
-    "url": ("url", "headers", "name", "shared", "timeout"),
-    "in_process": ("in_process", "name", "restartable", "timeout"),
+    "command": ("command", "args", "env", "cwd", "name", "shared", "prestart", "restartable", "timeout", *_OFFERED),
+    "url": ("url", "headers", "name", "shared", "timeout", *_OFFERED),
+    "in_process": ("in_process", "name", "restartable", "timeout", "offers"),
 }
 
 
