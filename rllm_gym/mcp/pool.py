@@ -229,10 +229,12 @@ class ServerPool:
             answers = RequestAnswers(server.elicitations, server.samples)
             return StdioConnection(_label(server, launch.argv[0]), launch, self._launcher, answers)
         if isinstance(server, HttpServer):
+            from rllm_gym.mcp.sse import SseConnection
             from rllm_gym.mcp.streamable_http import HttpConnection
 
             answers = RequestAnswers(server.elicitations, server.samples)
-            return HttpConnection(_label(server, server.url), server.url, server.headers, answers)
+            connection = SseConnection if server.transport == "sse" else HttpConnection
+            return connection(_label(server, server.url), server.url, server.headers, answers)
         from rllm_gym.mcp.in_process import InProcessConnection
 
         factory = getattr(server.make, "__qualname__", type(server.make).__name__)

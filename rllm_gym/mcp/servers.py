@@ -81,11 +81,13 @@ class StdioServer:
 
 @dataclass(frozen=True)
 class HttpServer:
-    """An MCP server at a URL (streamable HTTP), with a separate session for each episode. A lost session is replaced
+    """An MCP server at a URL, with a separate session for each episode. A lost session is replaced
     by a new one, since the server keeps its state itself.
 
     Attributes:
         url: ``http://…/mcp``.
+        transport: ``"http"`` (streamable HTTP), or ``"sse"`` for a server of the older HTTP+SSE transport, with the URL
+            of its stream of events.
         headers: Sent with every request.
         name: As for :class:`StdioServer`.
         shared: One session for all episodes: only for stateless servers.
@@ -102,6 +104,7 @@ class HttpServer:
     name: str = ""
     shared: bool = False
     timeout: float = 30.0
+    transport: str = "http"
     offers: tuple[str, ...] = ()
     elicitations: tuple[Mapping[str, Any] | None, ...] = ()
     samples: tuple[str, ...] = ()
@@ -112,6 +115,8 @@ class HttpServer:
             raise ValueError(f"url={self.url!r} must be a URL such as http://127.0.0.1:8000/mcp")
         if parts.scheme not in ("http", "https"):
             raise ValueError(f"url={self.url!r} must begin with http:// or https://")
+        if self.transport not in ("http", "sse"):
+            raise ValueError(f"transport={self.transport!r} of {self.url!r} must be 'http' or 'sse'")
         for key, value in self.headers.items():
             # The message does not contain the value, which may be secret; the client's own messages would.
             if not all(isinstance(text, str) and text.isascii() and text.isprintable() for text in (key, value)):

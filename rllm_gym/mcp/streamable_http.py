@@ -195,7 +195,8 @@ class CheckedTransport(httpx2.AsyncBaseTransport):
                         return _json(status, self.answer_in({**one, "id": number}, exchange) or {})
         if status in (400, 404, 405) and method in ("initialize", "server/discover"):
             hint = (
-                "the URL must be a streamable HTTP endpoint, e.g. …/mcp; the older HTTP+SSE transport is not supported"
+                "the URL must be a streamable HTTP endpoint, e.g. …/mcp; for a server of the older HTTP+SSE transport, "
+                "set transport='sse'"
             )
             return _error(status, number, f"HTTP {status}: {shown(body)}; {hint}")
         raise self.invalid(f"answers {method!r} with HTTP {status}: {shown(body)}")

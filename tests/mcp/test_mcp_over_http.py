@@ -7,6 +7,7 @@ import contextlib
 import gzip
 import json
 import logging
+import queue
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -150,7 +151,7 @@ OFFERED = (
 )
 
 
-@pytest.mark.parametrize("transport", ["http", "stdio"])
+@pytest.mark.parametrize("transport", ["http", "sse", "stdio"])
 def test_resources_and_prompts_are_tools_and_requests_are_answered_by_a_script(tmp_path: Path, transport: str) -> None:
     from tests.mcp.offering_server import make_server
 
@@ -174,8 +175,10 @@ def test_resources_and_prompts_are_tools_and_requests_are_answered_by_a_script(t
         program = str(Path(__file__).with_name("offering_server.py"))
         run_scenario(scenario, StdioServer("{python}", (program,), timeout=120.0, **script))
         return
-    with running(make_server().streamable_http_app()) as url:
-        run_scenario(lambda: scenario(HttpServer(url, timeout=10.0, **script)))
+    application = make_server().sse_app() if transport == "sse" else make_server().streamable_http_app()
+    with running(application) as url:
+        url = url.replace("/mcp", "/sse") if transport == "sse" else url
+        run_scenario(lambda: scenario(HttpServer(url, transport=transport, timeout=10.0, **script)))
 
 
 def test_a_server_is_not_told_of_answers_that_it_does_not_get(tmp_path: Path) -> None:
@@ -507,6 +510,71 @@ def test_a_flood_between_the_answers_is_cut_off(tmp_path: Path, hostile: str) ->
     assert [command for command, _, _ in _Hostile.seen].count("GET") == 1
 
 
+class _HostileEvents(BaseHTTPRequestHandler):
+    """Answers correctly, over the older transport, until a tool is called; then does what the path says."""
+
+    streams: dict[str, queue.Queue[bytes | None]]
+
+    def do_GET(self) -> None:
+        if self.path == "/elsewhere":
+            self.send_response(307)
+            self.send_header("location", "http://127.0.0.1:9/")
+            self.end_headers()
+            return
+        self.close_connection = True
+        self.send_response(200)
+        self.send_header("content-type", "text/event-stream")
+        self.end_headers()
+        events = self.streams[self.path] = queue.Queue()
+        self.wfile.write(f"event: endpoint\ndata: {self.path}\n\n".encode())
+        with contextlib.suppress(OSError):
+            while (event := events.get()) is not None:
+                self.wfile.write(event)
+                while self.path == "/floods" and event.startswith(b":"):
+                    self.wfile.write(event)
+
+    def do_POST(self) -> None:
+        message = json.loads(self.rfile.read(int(self.headers["content-length"])))
+        method, events = message.get("method"), self.streams[self.path]
+        result = {"initialize": HELLO, "tools/list": TOOLS}.get(method)
+        broken = method == "tools/call"
+        self.send_response(500 if broken and self.path == "/refuses" else 202)
+        self.send_header("content-length", "0")
+        self.end_headers()
+        if broken and self.path != "/hangs":
+            events.put({"/ends": None, "/floods": b": " + b"x" * (1 << 20) + b"\n"}.get(self.path, b"data: {5\n\n"))
+        elif result is not None:
+            answer = json.dumps({"jsonrpc": "2.0", "id": message["id"], "result": result})
+            events.put(f"data: {answer}\n\n".encode())
+
+    def log_message(self, *_) -> None:
+        pass
+
+
+def test_a_server_that_misbehaves_over_the_older_transport_is_an_error_of_the_call(tmp_path: Path) -> None:
+    async def results(url: str, limit: float) -> list[str]:
+        session = await shared_pool().open([HttpServer(url, transport="sse")], workspace=tmp_path)
+        try:
+            return [(await session.call("go", {}, timeout=limit)).text for _ in range(2)]
+        finally:
+            await session.close()
+
+    _HostileEvents.streams = {}
+    with ThreadingHTTPServer(("127.0.0.1", 0), _HostileEvents) as server:
+        server.daemon_threads = True
+        threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
+        url = f"http://127.0.0.1:{server.server_address[1]}"
+        expected = {"ends": ENDED, "floods": INVALID, "refuses": INVALID, "garbage": INVALID}
+        for mode, text in expected.items():
+            assert run_scenario(results, f"{url}/{mode}", 120.0) == [text + RESTARTS] * 2, mode
+        assert run_scenario(results, f"{url}/hangs", 0.3) == [SLOW.replace("3 s", "0.3 s")] * 2
+        fault = run_scenario(lambda: fault_of(results(f"{url}/elsewhere", 1.0)))
+        assert (fault.kind, "HTTP 307 and no stream of events" in str(fault)) == ("server_protocol", True)
+        for events in _HostileEvents.streams.values():
+            events.put(None)
+        server.shutdown()
+
+
 def test_an_unreachable_url_is_a_fault(tmp_path: Path) -> None:
     fault = run_scenario(
         lambda: fault_of(shared_pool().open([HttpServer("http://127.0.0.1:9/mcp")], workspace=tmp_path))
@@ -531,7 +599,7 @@ def test_a_url_without_an_mcp_server_is_a_fault_with_a_hint(tmp_path: Path) -> N
         server.shutdown()
     assert fault.kind == "server_protocol"
     assert "HTTP 405" in str(fault)
-    assert "e.g. …/mcp; the older HTTP+SSE transport is not supported" in str(fault)
+    assert "e.g. …/mcp; for a server of the older HTTP+SSE transport, set transport='sse'" in str(fault)
 
 
 def test_an_invalid_url_is_refused() -> None:

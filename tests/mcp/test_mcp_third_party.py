@@ -8,8 +8,10 @@ from __future__ import annotations
 import asyncio
 import json
 import shutil
+import sqlite3
 import subprocess
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -86,6 +88,38 @@ def test_a_server_of_an_older_protocol_changes_a_database() -> None:
     reward, seen = run_episode(row, wrong, make, "Done.")
     assert reward == 0
     assert "no such table" in seen
+
+
+@pytest.mark.long
+def test_no_query_voids_an_episode_with_the_sqlite_server() -> None:
+    """An endless query stops the whole server, which answers nothing else either. This is no fault."""
+    server = from_pypi("python-mcp1", "mcp-server-sqlite", "--db-path", "{workspace}/shop.db")
+    numbers = "WITH RECURSIVE n(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM n) SELECT x FROM n"
+    endless = f"SELECT count(*) FROM ({numbers})"
+    row = {
+        "prompt": "Add an order.",
+        "servers": [replace(server, restartable=True)],
+        "setup": create_shop,
+        "check": lambda state: "kettle" in state.call("read_query", {"query": "SELECT * FROM orders"}).text,
+    }
+    env = gym.make("rllm/MCP-v0", tasks=[row]).unwrapped
+    try:
+        env.reset(seed=0)
+        env.call_timeout = 0.5
+        observation, reward, terminated, *_ = env.step(reply(("read_query", {"query": endless})))
+        assert "timed out after 0.5 s" in observation
+        assert "starts again" in observation
+        assert (reward, terminated) == (0.0, False)
+        env.call_timeout = None
+        env.step(reply(("write_query", {"query": "INSERT INTO orders VALUES ('kettle')"})))
+        assert env.step("Done.")[1:3] == (1.0, True)
+    finally:
+        env.close()
+
+
+def create_shop(workspace: Path, seed: int, data: Any) -> None:
+    with sqlite3.connect(workspace / "shop.db") as database:
+        database.execute("CREATE TABLE orders (product)")
 
 
 def test_the_git_server_makes_a_commit(tmp_path: Path) -> None:

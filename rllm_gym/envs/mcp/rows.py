@@ -26,7 +26,7 @@ _FUNCTION = re.compile(r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*:[A-Za-z_]\w*")
 _OFFERED = ("offers", "elicitations", "samples")
 _SERVER_KEYS: dict[str, tuple[str, ...]] = {
     "command": ("command", "args", "env", "cwd", "name", "shared", "prestart", "restartable", "timeout", *_OFFERED),
-    "url": ("url", "headers", "name", "shared", "timeout", *_OFFERED),
+    "url": ("url", "headers", "transport", "name", "shared", "timeout", *_OFFERED),
     "in_process": ("in_process", "name", "restartable", "timeout", "offers"),
 }
 
