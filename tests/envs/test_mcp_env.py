@@ -573,7 +573,7 @@ def test_rows_come_from_files_and_tasks_are_found_by_id(tmp_path, checks):
 SERVER = """
     import json, os, sys, time
     tools = [{"name": name, "inputSchema": {"type": "object", "properties": {"path": {"type": "string"}}}}
-             for name in ("where", "read", "remove", "die", "hang", "nonsense")]
+             for name in ("where", "read", "remove", "garble", "die", "hang", "nonsense")]
     for line in sys.stdin:
         message = json.loads(line)
         if "id" not in message:
@@ -590,6 +590,9 @@ SERVER = """
             result = {"content": [{"type": "text", "text": open(message["params"]["arguments"]["path"]).read()}]}
         elif name == "remove":
             os.remove(message["params"]["arguments"]["path"])
+            result = {"content": []}
+        elif name == "garble":
+            open("a.txt", "w").write("[")
             result = {"content": []}
         elif name == "die":
             os._exit(3)
@@ -641,17 +644,16 @@ def test_an_episode_ends_without_reward_when_a_call_ends_a_server_with_state(pro
 
 
 def test_a_model_cannot_make_a_check_a_fault(program):
-    """Its last resort: to leave the check a server that does not answer, or no file to read."""
+    """Its last resort: to leave the check a server, a file or an answer that it cannot read."""
+    short = {"call_timeout": 0.5, "check_timeout": 0.5}
     cases = (
-        (lambda state: "a" in state.call("where").structured, call("hang"), replace(program, timeout=0.5)),
-        (
-            lambda state: (state.workspace / "a.txt").read_text() == "1",
-            call("remove", path="/workspace/a.txt"),
-            program,
-        ),
+        (lambda state: "a" in state.call("where").structured, call("hang"), short),
+        (lambda state: (state.workspace / "a.txt").read_text() == "1", call("remove", path="/workspace/a.txt"), {}),
+        (lambda state: json.loads((state.workspace / "a.txt").read_text()) == 2, call("garble"), {}),
+        (lambda state: float(state.answer.removesuffix("5") or "x") == 7, call("where"), {}),
     )
-    for check, calls, server in cases:
-        env = make_env({"check": check, "workspace": {"a.txt": "1"}}, servers=server)
+    for check, calls, options in cases:
+        env = make_env({"check": check, "workspace": {"a.txt": "1"}}, servers=program, **options)
         env.reset(seed=0)
         assert env.step(calls)[2] is False
         _, reward, terminated, _, info = env.step("5")

@@ -6,6 +6,7 @@ import asyncio
 import difflib
 import importlib.util
 import json
+import logging
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
@@ -42,6 +43,8 @@ from rllm_gym.grading.user_checks import FAILED
 from rllm_gym.mcp import MCPTool, Server, ServerPool, ToolResult, ToolSession, shared_pool, tools_json
 from rllm_gym.parsing.function_calls import FunctionCall
 from rllm_gym.parsing.tool_calls import parse_tool_calls
+
+_logger = logging.getLogger(__name__)
 
 MAX_CALLS = 32
 MIN_OBSERVATION_CHARS = 10_000
@@ -137,7 +140,8 @@ class MCPEnv(AsyncTextEnv):
         max_tools_chars: Longest list of tools with the servers' instructions in the first observation, at least 1,000.
             Descriptions of parameters are cut first, then those of tools.
         call_timeout: Time limit in seconds for a call; ``None`` for the server's own limit (30 by default).
-        check_timeout: Time limit in seconds for a check; exceeding it is an environment fault.
+        check_timeout: Time limit in seconds for a check; exceeding it is an environment fault, unless the check finishes
+            in the initial state.
         max_calls: Most calls in one reply, 1 to 32.
         max_result_chars: Longest result of a call in an observation, at least 100.
         max_turns: Number of replies.
@@ -236,9 +240,9 @@ class MCPEnv(AsyncTextEnv):
         self._calls, self._log = CallLog(), []
         self._errors, self._answer, self._graded = 0, "", FAILED
         self._instance = case = await self._instance_of(task)
-        seed = int(self.np_random.integers(2**31)) if case.seed is None else case.seed
+        self._seed = int(self.np_random.integers(2**31)) if case.seed is None else case.seed
         try:
-            self._session = session = await self._open(case, seed)
+            self._session = session = await self._open(case, self._seed)
             self._name = WorkspaceAlias(session.workspace)
             self._available_tools = _available_tools(session.tools, case.tools)
             observation = self._first_observation(session, case)
@@ -388,10 +392,32 @@ class MCPEnv(AsyncTextEnv):
         assert self._instance is not None
         assert self._session is not None
         self._answer = (end.answer or "")[:_ANSWER_CHARS]
-        self._graded = graded = await self._instance.graded(end, self._session, self._calls.calls)
+        try:
+            graded = await self._instance.graded(end, self._session, self._calls.calls)
+        except EnvironmentFault as fault:
+            if fault.kind != "check" or not await self._check_works():
+                raise
+            _logger.warning("%s; this counts as unsolved, because the check works in the initial state", fault)
+            graded = FAILED
+        self._graded = graded
         done = {1.0: "done", 0.0: "not done"}.get(graded.score, "partly done")
         observation = f"The task is {done} as asked."
         return Outcome(observation, {"task": graded.score}, terminated=True, success=graded.passed)
+
+    async def _check_works(self) -> bool:
+        """Return whether the row's check finishes in the initial state of the episode, so that the model has caused
+        that it did not finish in the final one."""
+        case = self._instance
+        if not isinstance(case, ServerTaskInstance):
+            return False
+        try:
+            session = await self._open(case, self._seed)
+        except EnvironmentFault:
+            return False
+        try:
+            return await case.check_works(session)
+        finally:
+            await session.close()
 
     async def _async_end(self) -> None:
         session, self._session = self._session, None

@@ -27,6 +27,8 @@ KEPT_CHARS = 32_000_000
 """Limit of the call results kept for an episode's check: characters, and bytes of images."""
 
 _CUT_CHARS = 1_000
+_PLAIN_ANSWER = "0"
+"""An answer that checks can read as a text and as a number."""
 _logger = logging.getLogger(__name__)
 
 
@@ -167,14 +169,6 @@ class BuiltinTaskInstance:
         return bool(self.state.facts(workspace) == wanted)
 
 
-def _by_the_model(error: EnvironmentFault, session: ToolSession) -> bool:
-    """Return whether a check failed because a server does not answer, or a file of the workspace cannot be opened."""
-    cause = error.__cause__
-    if isinstance(cause, OSError) and isinstance(cause.filename, str):
-        return Path(cause.filename).is_relative_to(session.workspace)
-    return bool(session.unanswered)
-
-
 class ServerTaskInstance:
     """A row with its own servers, graded by a function, a typed answer, or both."""
 
@@ -204,6 +198,16 @@ class ServerTaskInstance:
             except OSError as error:
                 raise TaskError(f"its file {name!r:.80} cannot be written: {error.strerror}") from error
 
+    async def check_works(self, session: ToolSession) -> bool:
+        """Return whether the check finishes in the initial state."""
+        assert self._row.check is not None
+        state = ToolState(session.workspace, _PLAIN_ANSWER, None, (), self._row.data, session)
+        try:
+            await run_check(self._row.check, state, timeout=self._timeout)
+        except EnvironmentFault:
+            return False
+        return True
+
     async def graded(self, end: ToolEpisodeEnd, session: ToolSession, calls: Sequence[ToolCallRecord]) -> CheckResult:
         row = self._row
         if not _answered_correctly(row.infeasible, row.answer, end):
@@ -214,9 +218,9 @@ class ServerTaskInstance:
         try:
             result = await run_check(row.check, state, timeout=self._timeout)
         except EnvironmentFault as error:
-            if isinstance(error, ServerFault) or not _by_the_model(error, session):
+            if isinstance(error, ServerFault) or not session.unanswered:
                 raise
-            _logger.warning("%s; this counts as unsolved, because the model can have caused it", error)
+            _logger.warning("%s; this counts as unsolved, because a server does not answer after a call", error)
             return FAILED
         # A model could have made a server end during the check, and forget what the check looks for.
         return FAILED if session.lost else result
