@@ -228,6 +228,10 @@ class ServerConnection(ABC):
         if self._fault is not None:
             raise ServerFault(self._fault.message, kind=self._fault.kind)
 
+    def note_changed_tools(self) -> None:
+        """Note that the server says that its tools have changed."""
+        self.tools_changed = True
+
     def error_context(self) -> str:
         """Return further details of a failure, as a clause that begins with a space, or ``""``."""
         return ""

@@ -155,7 +155,7 @@ class ToolSession:
     async def refresh(self) -> bool:
         """List the tools again of servers that have changed theirs; return whether :attr:`tools` are others now.
 
-        Servers say so over standard output; at a URL, each call may change the tools of a server with the capability
+        Servers say so; over streamable HTTP, each call may change the tools of a server with the capability
         ``listChanged``. Changes of servers in this process are not noticed.
         """
         changed = [one for one in self._connections if one.connection.tools_changed and not one.connection.broken]

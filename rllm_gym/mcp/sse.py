@@ -46,16 +46,13 @@ class SseConnection(ServerConnection):
         def client(headers: Any = None, timeout: Any = None, auth: Any = None) -> httpx2.AsyncClient:
             return httpx2.AsyncClient(transport=transport, headers=headers, timeout=None, trust_env=False)
 
-        transport = CheckedSseTransport(self.label, self._break, self._note_changed_tools)
+        transport = CheckedSseTransport(self.label, self._break, self.note_changed_tools)
         async with (
             sse_client(self._url, self._headers, httpx_client_factory=client) as streams,
             checked_session(streams, self._answers) as session,
         ):
             await self._handshake(session)
             yield session
-
-    def _note_changed_tools(self) -> None:
-        self.tools_changed = True
 
 
 class CheckedSseTransport(httpx2.AsyncBaseTransport):

@@ -258,7 +258,7 @@ class StdioConnection(ServerConnection):
         taken: JSONRPCRequest | JSONRPCResponse | JSONRPCError
         if "method" in message:
             if method == TOOLS_CHANGED:
-                self.tools_changed = True
+                self.note_changed_tools()
             if type(message.get("id")) not in (int, str) or not isinstance(method, str):
                 return
             self._requests_since_asked += 1

@@ -20,7 +20,14 @@ from mcp import ClientSession
 from mcp.client.streamable_http import streamable_http_client
 from mcp_types import INTERNAL_ERROR
 
-from rllm_gym.mcp.connection import Exchange, ServerConnection, checked_session, exchange_of_task, sdk_error
+from rllm_gym.mcp.connection import (
+    TOOLS_CHANGED,
+    Exchange,
+    ServerConnection,
+    checked_session,
+    exchange_of_task,
+    sdk_error,
+)
 from rllm_gym.mcp.errors import ServerFault
 from rllm_gym.mcp.offers import RequestAnswers
 from rllm_gym.mcp.protocol import FLOOD_BYTES, FLOOD_MESSAGES, FLOOD_REQUESTS, MAX_MESSAGE_BYTES, decoded, shown
@@ -47,7 +54,7 @@ class HttpConnection(ServerConnection):
     @contextlib.asynccontextmanager
     async def _client(self) -> AsyncIterator[ClientSession]:
         listens = self._answers.elicits or self._answers.samples
-        transport = CheckedTransport(self.label, self._break, listens=listens)
+        transport = CheckedTransport(self.label, self._break, self.note_changed_tools, listens=listens)
         async with (
             httpx2.AsyncClient(transport=transport, headers=self._headers, timeout=None, trust_env=False) as client,
             streamable_http_client(self._url, http_client=client) as streams,
@@ -58,7 +65,7 @@ class HttpConnection(ServerConnection):
 
     async def call(self, name: str, arguments: dict[str, Any]) -> dict[str, Any]:
         result = await super().call(name, arguments)
-        # A notice comes on a stream that is not open here, so each call may have changed the tools of such a server.
+        # A notice may come on a stream that is not open here: each call may have changed the tools of such a server.
         capabilities = self._session.server_capabilities if self._session is not None else None
         self.tools_changed |= capabilities is not None and bool(capabilities.tools and capabilities.tools.list_changed)
         return result
@@ -72,13 +79,22 @@ class CheckedTransport(httpx2.AsyncBaseTransport):
     Args:
         label: The server's name in messages.
         lose: Called with the fault if the server cannot be reached any more, or has ended the session.
+        note_changed_tools: Called when the server says in a stream that its tools have changed.
         listens: Whether to open a stream for what the server sends beside its answers.
     """
 
-    def __init__(self, label: str, lose: Callable[[ServerFault], object], *, listens: bool) -> None:
+    def __init__(
+        self,
+        label: str,
+        lose: Callable[[ServerFault], object],
+        note_changed_tools: Callable[[], object],
+        *,
+        listens: bool,
+    ) -> None:
         self._label = label
         self._lose = lose
         self._network = httpx2.AsyncHTTPTransport(trust_env=False)
+        self.note_changed_tools = note_changed_tools
         self._notices = asyncio.Lock()
         self._listens = listens
         self._unasked = Exchange(number=object())  # no answer has this id
@@ -257,6 +273,8 @@ class _CheckedEvents(httpx2.AsyncByteStream):
                     if answer := self._owner.answer_in(message, exchange):
                         yield _event(answer)
                         return
+                    if message.get("method") == TOOLS_CHANGED:
+                        self._owner.note_changed_tools()
                     if isinstance(message.get("method"), str) and type(message.get("id")) in (int, str):
                         exchange.requests += 1
                         if exchange.requests > FLOOD_REQUESTS:

@@ -50,6 +50,13 @@ def make_server() -> MCPServer:
         answer = await ctx.session.create_message(messages=[question], max_tokens=9)
         return f"{answer.model}: {answer.content.text}"
 
+    @server.tool()
+    async def grow(ctx: Context) -> str:
+        """Offer another tool."""
+        server.add_tool(lambda: "new", name="extra")
+        await ctx.session.send_tool_list_changed()
+        return "grown"
+
     return server
 
 

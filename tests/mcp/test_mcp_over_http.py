@@ -23,7 +23,7 @@ from rllm_gym.mcp import (
     shared_pool,
 )
 from tests.mcp.scenarios import fault_of, run_scenario
-from tests.waiting import until
+from tests.waiting import auntil, until
 
 Context = pytest.importorskip("mcp.server.mcpserver", reason="pip install 'rllm-gym[mcp]'").Context
 
@@ -168,6 +168,10 @@ def test_resources_and_prompts_are_tools_and_requests_are_answered_by_a_script(t
             assert wrong == []
             assert [result.is_error for result in results].count(True) == 1
             assert results[4].images == (b"\x89PNG",)
+            assert (await session.call("grow", {})).text == "grown"
+            await auntil(lambda: session._connections[0].connection.tools_changed)  # over HTTP on another stream
+            assert await session.refresh()
+            assert (await session.call("extra", {})).text == "new"
         finally:
             await session.close()
 
@@ -188,7 +192,7 @@ def test_a_server_is_not_told_of_answers_that_it_does_not_get(tmp_path: Path) ->
     async def scenario() -> list[ToolResult]:
         session = await shared_pool().open([program], workspace=tmp_path)
         try:
-            assert [tool.name for tool in session.tools] == ["book", "think"]
+            assert [tool.name for tool in session.tools] == ["book", "think", "grow"]
             return [await session.call(name, {}) for name in ("book", "think")]
         finally:
             await session.close()

@@ -140,8 +140,8 @@ class MCPEnv(AsyncTextEnv):
         max_tools_chars: Longest list of tools with the servers' instructions in the first observation, at least 1,000.
             Descriptions of parameters are cut first, then those of tools.
         call_timeout: Time limit in seconds for a call; ``None`` for the server's own limit (30 by default).
-        check_timeout: Time limit in seconds for a check; exceeding it is an environment fault, unless the check finishes
-            in the initial state.
+        check_timeout: Time limit in seconds for a check; exceeding it is an environment fault, unless the check
+            finishes in the initial state.
         max_calls: Most calls in one reply, 1 to 32.
         max_result_chars: Longest result of a call in an observation, at least 100.
         max_turns: Number of replies.
