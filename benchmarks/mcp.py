@@ -142,7 +142,8 @@ class SdkPool(ServerPool):
         from mcp import ClientSession, StdioServerParameters
         from mcp.client.stdio import stdio_client
 
-        from rllm_gym.mcp.connection import ServerConnection, ToolDispatcher
+        from rllm_gym.mcp.connection import ServerConnection, checked_session
+        from rllm_gym.mcp.offers import RequestAnswers
 
         assert isinstance(server, StdioServer)
         home.mkdir(exist_ok=True)
@@ -155,7 +156,7 @@ class SdkPool(ServerPool):
                 with open(os.devnull, "w") as devnull:  # noqa: ASYNC230 - a device
                     async with (
                         stdio_client(program, errlog=devnull) as streams,
-                        ClientSession(dispatcher=ToolDispatcher(*streams)) as session,
+                        checked_session(streams, RequestAnswers((), ())) as session,
                     ):
                         await self._handshake(session)
                         yield session

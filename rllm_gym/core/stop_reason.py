@@ -6,8 +6,8 @@ from enum import StrEnum
 
 
 class StopReason(StrEnum):
-    """Why an episode ended. Success, failure, invalid action and maximum turns come from environments,
-    the others from the engine.
+    """Why an episode ended. Success, failure, invalid action, lost server and maximum turns come from
+    environments, the others from the engine.
 
     ``info["stop_reason"]`` holds the value as a plain string, and ``""`` while the episode is running.
     """
@@ -20,6 +20,8 @@ class StopReason(StrEnum):
     """The task ended unsolved, for example with a wrong answer (terminated)."""
     INVALID_ACTION = "invalid_action"
     """A reply that cannot be parsed ended a single-turn episode (terminated)."""
+    SERVER_LOST = "server_lost"
+    """An action of the model ended a server that the task needs and that cannot go on (terminated)."""
     MAX_TURNS = "max_turns"
     """The turns ran out (truncated)."""
     MAX_TOKENS = "max_tokens"

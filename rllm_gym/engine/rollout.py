@@ -175,6 +175,7 @@ ENVIRONMENT_REASONS = {
     StopReason.SUCCESS.value,
     StopReason.FAILURE.value,
     StopReason.INVALID_ACTION.value,
+    StopReason.SERVER_LOST.value,
     StopReason.MAX_TURNS.value,
 }
 

@@ -1,4 +1,4 @@
-"""User-written checks: looks up functions by name, restricted to what rows may name, and calls them with a deadline."""
+"""User-written checks of rows: finds them by name, restricted to what rows may name, and runs them with a deadline."""
 
 # ruff: noqa: ASYNC109 - the timeout is the contract
 
@@ -7,8 +7,10 @@ from __future__ import annotations
 import asyncio
 import importlib
 import inspect
+import math
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 from rllm_gym.core import EnvironmentFault, TaskError
@@ -57,33 +59,67 @@ def find_function(name: str, *parameters: str) -> Callable[..., Any]:
     return function
 
 
-async def run_check(check: Callable[..., Any], *arguments: Any, timeout: float) -> bool:
+@dataclass(frozen=True, slots=True)
+class CheckResult:
+    """What a check has found.
+
+    Attributes:
+        score: From 0 to 1, which is the reward.
+        components: Numbers from 0 to 1 by name that explain the score; they are reported and not added to it.
+    """
+
+    score: float
+    components: Mapping[str, float] = field(default_factory=dict)
+
+    @property
+    def passed(self) -> bool:
+        """Whether the score is 1."""
+        return self.score == 1
+
+
+FAILED = CheckResult(0.0)
+PASSED = CheckResult(1.0)
+
+_RESULTS = "a check must return True, False, a number from 0 to 1, or such a number with {name: number from 0 to 1}"
+
+
+async def run_check(check: Callable[..., Any], *arguments: Any, timeout: float) -> CheckResult:
     """Return the result of a check, called in a thread. A coroutine function works as well.
 
+    A check returns a truth value, a number from 0 to 1, or a pair of one of these and a dictionary of named components,
+    numbers from 0 to 1.
+
     Raises:
-        EnvironmentFault: It raised, returned no truth value, or exceeded its deadline; kind ``"check"``.
+        EnvironmentFault: It raised, returned anything else, or exceeded its deadline; kind ``"check"``.
     """
     name = getattr(check, "__qualname__", repr(check))
     try:
-        verdict = await run_in_thread(_call_check, check, arguments, timeout=timeout)
+        verdict = await run_in_thread(run_function, check, *arguments, timeout=timeout)
     except EnvironmentFault:
         raise
     except Exception as error:
         raise EnvironmentFault(
-            f"the check {name} raised {type(error).__name__}: {error}; a check must return True or False", kind="check"
+            f"the check {name} raised {type(error).__name__}: {error}; {_RESULTS}", kind="check"
         ) from error
-    if not isinstance(verdict, bool):
-        raise EnvironmentFault(
-            f"the check {name} returned {verdict!r:.80}; a check must return True or False", kind="check"
-        )
-    return verdict
+    try:
+        score, components = verdict if isinstance(verdict, tuple) else (verdict, {})
+        return CheckResult(_fraction(score), {str(key): _fraction(value) for key, value in components.items()})
+    except (TypeError, ValueError, AttributeError) as error:
+        raise EnvironmentFault(f"the check {name} returned {verdict!r:.80}; {_RESULTS}", kind="check") from error
 
 
-def _call_check(check: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
-    verdict = check(*arguments)
-    if inspect.iscoroutine(verdict):
-        verdict = asyncio.run(verdict)
-    return verdict.item() if type(verdict).__module__ == "numpy" and hasattr(verdict, "item") else verdict
+def _fraction(value: Any) -> float:
+    if type(value).__module__ == "numpy" and hasattr(value, "item"):
+        value = value.item()
+    if not isinstance(value, int | float) or not 0 <= value <= 1 or math.isnan(value):
+        raise ValueError(f"{value!r:.80} is not a number from 0 to 1")
+    return float(value)
+
+
+def run_function(function: Callable[..., Any], *arguments: Any) -> Any:
+    """Return the result of a function, or of a coroutine function, on an event loop of its own."""
+    result = function(*arguments)
+    return asyncio.run(result) if inspect.iscoroutine(result) else result
 
 
 async def run_in_thread(function: Callable[..., Any], *arguments: Any, timeout: float) -> Any:

@@ -10,7 +10,7 @@ import concurrent.futures
 import contextlib
 import json
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Mapping
+from collections.abc import Awaitable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -26,22 +26,42 @@ from mcp_types import (
     CallToolRequest,
     CallToolRequestParams,
     ErrorData,
+    GetPromptRequest,
+    GetPromptRequestParams,
     Implementation,
+    ListPromptsRequest,
+    ListResourcesRequest,
+    ListResourceTemplatesRequest,
     PaginatedRequestParams,
+    ReadResourceRequest,
+    ReadResourceRequestParams,
 )
 from pydantic import BaseModel, TypeAdapter
 
 from rllm_gym.mcp.errors import JsonRpcError, ServerFault
+from rllm_gym.mcp.offers import RequestAnswers
 from rllm_gym.mcp.protocol import MAX_DEPTH, bounded_instructions, depth, printable, shown
 from rllm_gym.version import __version__
 
 CLIENT_INFO = Implementation(name="rllm-gym", version=__version__)
 _AS_SENT: Any = TypeAdapter(dict[str, Any])
+_REQUESTS: dict[str, tuple[Any, Any, str]] = {
+    "tools/call": (CallToolRequest, CallToolRequestParams, "content"),
+    "resources/list": (ListResourcesRequest, PaginatedRequestParams, "resources"),
+    "resources/templates/list": (ListResourceTemplatesRequest, PaginatedRequestParams, "resourceTemplates"),
+    "resources/read": (ReadResourceRequest, ReadResourceRequestParams, "contents"),
+    "prompts/list": (ListPromptsRequest, PaginatedRequestParams, "prompts"),
+    "prompts/get": (GetPromptRequest, GetPromptRequestParams, "messages"),
+}
+"""Each request that a tool stands for: its type, that of its parameters, and the list that its result must have."""
+_DECLINED = -1
+"""The code of the protocol for a request that the user declines."""
 _MAX_VERSIONS = 100
 _MAX_TOOLS = 1_000
 _MAX_PAGES = 100
 _MAX_TOOLS_BYTES = 8 << 20
 _NOTICES_S = 2.0
+TOOLS_CHANGED = "notifications/tools/list_changed"
 
 
 @dataclass
@@ -74,11 +94,15 @@ exchange_of_task: ContextVar[Exchange] = ContextVar("exchange_of_task")
 
 
 class ToolDispatcher(JSONRPCDispatcher):
-    """Keeps results as they are sent, refuses a server's own requests except ``ping``, and ignores its notifications.
+    """Keeps results as they are sent, answers a server's own requests by a policy, and ignores its notifications.
 
     The SDK's session validates everything: one part of a kind that it does not know makes the whole result invalid, and
     2 MB of short invalid values take 2 GiB of memory for error messages. So the session gets only what it needs.
     """
+
+    def __init__(self, *streams: Any, answers: RequestAnswers) -> None:
+        super().__init__(*streams)
+        self._answers = answers
 
     async def send_raw_request(
         self, method: str, params: Mapping[str, Any] | None, opts: CallOptions | None = None, **options: Any
@@ -90,19 +114,33 @@ class ToolDispatcher(JSONRPCDispatcher):
         return _needed(method, exchange.result)
 
     async def run(self, on_request: Any, on_notify: Any, on_notify_intercept: Any = None, **options: Any) -> None:
-        await super().run(_serve_ping, _ignore, **options)
+        await super().run(self._serve, _ignore, **options)
+
+    async def _serve(self, context: DispatchContext[Any], method: str, params: Any) -> dict[str, Any]:
+        answer = self._answers.answer(method)
+        if answer is not None:
+            return answer
+        if method == "sampling/createMessage":
+            raise MCPError(_DECLINED, "the user declines the request")
+        raise MCPError(METHOD_NOT_FOUND, f"this client runs tools and serves no {method[:200]!r}")
 
 
 def _needed(method: str, raw: dict[str, Any]) -> dict[str, Any]:
     """Return a valid result with what the session uses: versions, instructions, and schemas for HTTP headers."""
     needed: dict[str, Any] = {"resultType": "complete", "ttlMs": 0, "cacheScope": "private"}
-    if method == "tools/call":
-        return {**needed, "content": []}
+    if method in _REQUESTS:
+        return {**needed, _REQUESTS[method][2]: []}
     if method == "tools/list":
         listed = raw.get("tools")
         tools = [_schema_of(tool) for tool in listed[:_MAX_TOOLS]] if isinstance(listed, list) else []
         return {**needed, "tools": [tool for tool in tools if tool is not None]}
-    needed |= {"capabilities": {}, "instructions": bounded_instructions(raw.get("instructions"))}
+    capabilities = raw.get("capabilities")
+    tools_capability = capabilities.get("tools") if isinstance(capabilities, dict) else None
+    changing = isinstance(tools_capability, dict) and tools_capability.get("listChanged") is True
+    needed |= {
+        "capabilities": {"tools": {"listChanged": changing}},
+        "instructions": bounded_instructions(raw.get("instructions")),
+    }
     if method == "initialize":
         return {**needed, "protocolVersion": raw.get("protocolVersion"), "serverInfo": {"name": "", "version": ""}}
     versions = raw.get("supportedVersions")
@@ -121,14 +159,23 @@ def sdk_error(error: dict[str, Any]) -> ErrorData:
     return ErrorData(code=code if type(code) is int else 0, message=printable(text[:10_000]))
 
 
-async def _serve_ping(context: DispatchContext[Any], method: str, params: Mapping[str, Any] | None) -> dict[str, Any]:
-    if method == "ping":
-        return {}
-    raise MCPError(METHOD_NOT_FOUND, f"this client runs tools and serves no {method[:200]!r}")
-
-
 async def _ignore(context: DispatchContext[Any], method: str, params: Mapping[str, Any] | None) -> None:
     pass
+
+
+def checked_session(streams: Sequence[Any], answers: RequestAnswers) -> ClientSession:
+    """Return a session that announces what is answered with more than a refusal."""
+
+    async def answered_by_dispatcher(*arguments: Any) -> Any:
+        raise NotImplementedError
+
+    callback: Any = answered_by_dispatcher
+    return ClientSession(
+        dispatcher=ToolDispatcher(*streams, answers=answers),
+        client_info=CLIENT_INFO,
+        elicitation_callback=callback if answers.elicits else None,
+        sampling_callback=callback if answers.samples else None,
+    )
 
 
 def retrieve(future: asyncio.Future[Any]) -> None:
@@ -146,7 +193,8 @@ class ServerConnection(ABC):
     Attributes:
         label: The server's name in messages, such as ``MCP server 'files' (node …)``.
         instructions: What the server says about its use, known when the connection is open.
-        raw_tools: The tools that it listed at the start, as it describes them.
+        raw_tools: The tools that it listed, as it describes them.
+        tools_changed: Whether it has said since then that its tools have changed.
     """
 
     _end_s = 5.0
@@ -156,6 +204,7 @@ class ServerConnection(ABC):
         self.label = label
         self.instructions = ""
         self.raw_tools: list[dict[str, Any]] = []
+        self.tools_changed = False
         self._fault: ServerFault | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._task: asyncio.Task[None] | None = None
@@ -173,6 +222,15 @@ class ServerConnection(ABC):
     def broken(self) -> bool:
         """Whether the connection has failed, or was closed."""
         return self._fault is not None
+
+    def check(self) -> None:
+        """Raise the fault of a connection that is broken."""
+        if self._fault is not None:
+            raise ServerFault(self._fault.message, kind=self._fault.kind)
+
+    def note_changed_tools(self) -> None:
+        """Note that the server says that its tools have changed."""
+        self.tools_changed = True
 
     def error_context(self) -> str:
         """Return further details of a failure, as a clause that begins with a space, or ``""``."""
@@ -210,7 +268,7 @@ class ServerConnection(ABC):
         size, cursor = 0, None
         for _ in range(_MAX_PAGES):
             try:
-                page = await self._request("tools/list", {} if cursor is None else {"cursor": cursor})
+                page = await self.request("tools/list", {} if cursor is None else {"cursor": cursor})
             except JsonRpcError as error:
                 if error.code == METHOD_NOT_FOUND and not found:
                     return []  # a server with only prompts or resources
@@ -240,17 +298,16 @@ class ServerConnection(ABC):
             JsonRpcError: The server refuses the call.
             ServerFault: It does not answer.
         """
-        return await self._request("tools/call", {"name": name, "arguments": arguments})
+        return await self.request("tools/call", {"name": name, "arguments": arguments})
 
-    async def _request(self, method: str, params: dict[str, Any]) -> dict[str, Any]:
+    async def request(self, method: str, params: dict[str, Any]) -> dict[str, Any]:
         """Send a request and return its result.
 
         Raises:
             JsonRpcError: The server answers with an error.
             ServerFault: It does not answer, or the answer is invalid.
         """
-        if self._fault is not None:
-            raise ServerFault(self._fault.message, kind=self._fault.kind)
+        self.check()
         assert self._loop is not None
         if self._loop is asyncio.get_running_loop():
             task = self._loop.create_task(self._send(method, params))
@@ -345,7 +402,8 @@ class ServerConnection(ABC):
         assert self._session is not None
         if method == "tools/list":
             return await self._session.list_tools(params=PaginatedRequestParams(**params))
-        return await self._session.send_request(CallToolRequest(params=CallToolRequestParams(**params)), _AS_SENT)
+        request, parameters, _ = _REQUESTS[method]
+        return await self._session.send_request(request(params=parameters(**params)), _AS_SENT)
 
     async def _handshake(self, session: ClientSession) -> None:
         """Initialize the session, or discover the server if it supports only the protocol without a handshake."""

@@ -10,10 +10,11 @@ from rllm_gym.core.errors import EnvironmentFault
 class ServerFault(EnvironmentFault):
     """A server failed: the episode cannot continue, through no fault of the agent.
 
-    A server that ends and can be started again is no fault: see :meth:`rllm_gym.mcp.ToolSession.call`.
+    What a call may have caused is no fault: see :meth:`rllm_gym.mcp.ToolSession.call`.
 
-    ``kind`` is ``"server_start"`` (it did not start), ``"server_died"`` (it ended or closed the connection),
-    ``"server_deadline"`` (no answer in time) or ``"server_protocol"`` (it sent invalid MCP, or too much data).
+    ``kind`` is ``"server_start"`` (it did not start), ``"server_unreachable"`` (no connection, so that nothing was
+    sent), ``"server_died"`` (it ended or closed the connection), ``"server_deadline"`` (no answer in time) or
+    ``"server_protocol"`` (it sent invalid MCP, or too much data).
     """
 
 

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 
 from rllm_gym.core.background_loop import BackgroundLoop
 from rllm_gym.mcp.errors import ServerFault
+from rllm_gym.mcp.offers import RequestAnswers
 from rllm_gym.mcp.servers import HttpServer, InProcessServer, Server, StdioServer
 from rllm_gym.mcp.session import SessionConnection, ToolSession, within
 from rllm_gym.runtime.program_launcher import LaunchSpec, ProgramLauncher
@@ -225,11 +226,15 @@ class ServerPool:
             from rllm_gym.mcp.stdio import StdioConnection
 
             launch = launch_spec(server, workspace, home, seed)
-            return StdioConnection(_label(server, launch.argv[0]), launch, self._launcher)
+            answers = RequestAnswers(server.elicitations, server.samples)
+            return StdioConnection(_label(server, launch.argv[0]), launch, self._launcher, answers)
         if isinstance(server, HttpServer):
+            from rllm_gym.mcp.sse import SseConnection
             from rllm_gym.mcp.streamable_http import HttpConnection
 
-            return HttpConnection(_label(server, server.url), server.url, server.headers)
+            answers = RequestAnswers(server.elicitations, server.samples)
+            connection = SseConnection if server.transport == "sse" else HttpConnection
+            return connection(_label(server, server.url), server.url, server.headers, answers)
         from rllm_gym.mcp.in_process import InProcessConnection
 
         factory = getattr(server.make, "__qualname__", type(server.make).__name__)

@@ -74,20 +74,20 @@ def read_result(raw: dict[str, Any]) -> ToolResult:
         if len(content) > _MAX_PARTS:
             parts.append(f"[{len(content) - _MAX_PARTS:,} more parts left out]")
     elif content is not None:
-        parts.append(_json(content))
+        parts.append(shown_json(content))
     structured = raw.get("structuredContent")
     if depth(structured) > MAX_DEPTH:
         structured = None
         parts.append("[structured content that is nested too deeply]")
     if structured is not None and not any(parts):
-        parts.append(_json(structured))
+        parts.append(shown_json(structured))
     text = printable("\n".join(part for part in parts if part))
     return ToolResult(text or NO_OUTPUT, raw.get("isError") is True, structured, tuple(images))
 
 
 def _part(item: Any, images: list[bytes]) -> str:
     if not isinstance(item, dict):
-        return _json(item)
+        return shown_json(item)
     kind = item.get("type")
     if kind == "text":
         return _text(item.get("text"))
@@ -99,24 +99,26 @@ def _part(item: Any, images: list[bytes]) -> str:
             images.append(data)
         return f"[{kind} {_word(item.get('mimeType'))}, {len(data):,} bytes]"
     if kind == "resource" and isinstance(item.get("resource"), dict):
-        return _resource(item["resource"])
+        return _resource(item["resource"], images)
     if kind == "resource_link":
         words = [_word(item.get(key)) for key in ("title", "description") if item.get(key)]
         return f"[resource {_word(item.get('uri'))}{''.join(f', {word}' for word in words)}]"
-    return _json(item)
+    return shown_json(item)
 
 
-def _resource(resource: dict[str, Any]) -> str:
+def _resource(resource: dict[str, Any], images: list[bytes]) -> str:
     name = _word(resource.get("uri"))
     if "text" in resource:
         return f"[resource {name}]\n{_text(resource['text'])}"
     data = _bytes(resource.get("blob"))
+    if data is not None and _word(resource.get("mimeType")).startswith("image/"):
+        images.append(data)
     size = "cannot be decoded" if data is None else f"{len(data):,} bytes"
     return f"[resource {name}, {_word(resource.get('mimeType') or 'application/octet-stream')}, {size}]"
 
 
 def _text(value: Any) -> str:
-    return value if isinstance(value, str) else _json(value)
+    return value if isinstance(value, str) else shown_json(value)
 
 
 def _word(value: Any) -> str:
@@ -130,7 +132,8 @@ def _bytes(value: Any) -> bytes | None:
         return None
 
 
-def _json(value: Any) -> str:
+def shown_json(value: Any) -> str:
+    """Return a value as JSON, as the model reads it."""
     try:
         return json.dumps(value, ensure_ascii=False)
     except RecursionError:

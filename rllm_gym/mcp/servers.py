@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+from rllm_gym.mcp.offers import OFFERS
+
 
 @dataclass(frozen=True)
 class StdioServer:
@@ -26,7 +28,14 @@ class StdioServer:
             and ``{seed}`` cannot be used.
         prestart: Start it in the still empty workspace of a future episode: only for servers that read none of their
             files when they start. ``{seed}`` cannot be used.
+        restartable: Whether it can be started again in the middle of an episode without a loss: it keeps no state, or
+            keeps it in files or elsewhere outside of its process. The episode ends if a call ends any other server.
         timeout: Seconds for its start, and for each call unless the environment sets less.
+        offers: ``"resources"`` and ``"prompts"`` add tools that list and read those of the server.
+        elicitations: What its user enters when it asks for input, in order: an object, or ``None`` to decline; the last
+            one is repeated. Without any, the server is told that this is not supported, and a request is declined.
+        samples: The completions that it gets when it asks for one, in order; the last one is repeated. Without any, as
+            above.
 
     Raises:
         ValueError: An argument is invalid.
@@ -39,7 +48,11 @@ class StdioServer:
     name: str = ""
     shared: bool = False
     prestart: bool = False
+    restartable: bool = False
     timeout: float = 30.0
+    offers: tuple[str, ...] = ()
+    elicitations: tuple[Mapping[str, Any] | None, ...] = ()
+    samples: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         _check(self)
@@ -68,14 +81,19 @@ class StdioServer:
 
 @dataclass(frozen=True)
 class HttpServer:
-    """An MCP server at a URL (streamable HTTP), with a separate session for each episode.
+    """An MCP server at a URL, with a separate session for each episode. A lost session is replaced
+    by a new one, since the server keeps its state itself.
 
     Attributes:
         url: ``http://…/mcp``.
+        transport: ``"http"`` (streamable HTTP), or ``"sse"`` for a server of the older HTTP+SSE transport, with the URL
+            of its stream of events.
         headers: Sent with every request.
         name: As for :class:`StdioServer`.
         shared: One session for all episodes: only for stateless servers.
         timeout: As for :class:`StdioServer`.
+        offers: As for :class:`StdioServer`.
+        elicitations, samples: As for :class:`StdioServer`.
 
     Raises:
         ValueError: An argument is invalid.
@@ -86,6 +104,10 @@ class HttpServer:
     name: str = ""
     shared: bool = False
     timeout: float = 30.0
+    transport: str = "http"
+    offers: tuple[str, ...] = ()
+    elicitations: tuple[Mapping[str, Any] | None, ...] = ()
+    samples: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         _check(self)
@@ -93,6 +115,8 @@ class HttpServer:
             raise ValueError(f"url={self.url!r} must be a URL such as http://127.0.0.1:8000/mcp")
         if parts.scheme not in ("http", "https"):
             raise ValueError(f"url={self.url!r} must begin with http:// or https://")
+        if self.transport not in ("http", "sse"):
+            raise ValueError(f"transport={self.transport!r} of {self.url!r} must be 'http' or 'sse'")
         for key, value in self.headers.items():
             # The message does not contain the value, which may be secret; the client's own messages would.
             if not all(isinstance(text, str) and text.isascii() and text.isprintable() for text in (key, value)):
@@ -111,7 +135,9 @@ class InProcessServer:
     Attributes:
         make: ``make(workspace: Path, seed: int) -> mcp.server.MCPServer``.
         name: As for :class:`StdioServer`.
+        restartable: As for :class:`StdioServer`.
         timeout: As for :class:`StdioServer`.
+        offers: As for :class:`StdioServer`.
 
     Raises:
         ValueError: An argument is invalid.
@@ -119,7 +145,9 @@ class InProcessServer:
 
     make: Callable[[Path, int], Any]
     name: str = ""
+    restartable: bool = False
     timeout: float = 30.0
+    offers: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         _check(self)
@@ -136,3 +164,14 @@ def _check(server: Server) -> None:
     timeout = server.timeout
     if isinstance(timeout, bool) or not isinstance(timeout, int | float) or not 0 < timeout < float("inf"):
         raise ValueError(f"timeout={timeout!r} must be a positive, finite number of seconds")
+    _check_tuple(server, "offers", lambda one: one in OFFERS, f"{' and '.join(map(repr, OFFERS))}")
+    if not isinstance(server, InProcessServer):
+        _check_tuple(server, "elicitations", lambda one: one is None or isinstance(one, Mapping), "objects and None")
+        _check_tuple(server, "samples", lambda one: isinstance(one, str), "texts")
+
+
+def _check_tuple(server: Server, name: str, is_valid: Callable[[Any], bool], what: str) -> None:
+    values = getattr(server, name)
+    if isinstance(values, str | Mapping) or not all(map(is_valid, values)):
+        raise ValueError(f"{name}={values!r:.200} must be a list of {what}")
+    object.__setattr__(server, name, tuple(values))

@@ -1,7 +1,9 @@
 """The tools of an episode: the connections to all its servers, with a deadline for each call.
 
-A server that ends or hangs is no fault, because a model could cause it at will: the call that meets it returns an
-error, and the server starts again for the next one. A server that cannot be started again is a fault.
+A model could end a server, or make it hang, with a call, so neither is a fault. A call that gets no answer returns an
+error. A server that ended starts again if this loses no state, else it is lost, and the episode should end unsolved.
+Faults are only what no call can have caused: a server that ends before the first call of the session, or a server at a
+URL that cannot be reached although no call ended it.
 """
 
 # ruff: noqa: ASYNC109 - the timeout is the contract
@@ -20,8 +22,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from rllm_gym.core.background_loop import BackgroundLoop
 from rllm_gym.mcp.errors import JsonRpcError, ServerFault
+from rllm_gym.mcp.offers import OFFERS, read_response
 from rllm_gym.mcp.protocol import MAX_DEPTH, depth, printable
-from rllm_gym.mcp.results import ToolResult, read_result, refusal
+from rllm_gym.mcp.results import ToolResult, refusal
 from rllm_gym.mcp.servers import HttpServer, Server
 from rllm_gym.mcp.tools import MCPTool, named_tools
 
@@ -34,12 +37,14 @@ _PROBE_S = 5.0
 _logger = logging.getLogger(__name__)
 _IN_A_CALL = {
     "server_died": "The server ended, or lost the connection, during this call.",
-    "server_deadline": "The tool did not answer in time. Whether the call has had an effect is unknown.",
+    "server_unreachable": "The server cannot be reached, and this call was not sent.",
+    "server_deadline": "The tool timed out after {seconds:g} s. Whether the call has had an effect is unknown.",
     "server_protocol": "The server's answer to this call is invalid or too large.",
 }
-_BEFORE_THE_CALL = "The server ended before this call, which was not sent."
-_RESTARTS = " The server starts again for the next call; what it kept in memory is lost."
+_RESTARTS = " The server starts again for the next call."
 _STARTING = "The server of this tool is still starting again, and this call was not sent."
+_LOST = "The server of this tool has ended, and what it kept in memory is lost."
+_NO_RESTART = "The server of this tool has ended, and does not start again."
 
 
 @dataclass(eq=False)
@@ -51,7 +56,8 @@ class SessionConnection:
         name: The server's name in this session.
         connection: The connection.
         shared: Whether other sessions use it after this one ends.
-        lost: The last connection whose end was the result of a call.
+        restartable: Whether a new connection can replace it without a loss of state.
+        broken_by_call: Whether it ended, or stopped to answer, in a call of this session.
         restart: The task that makes a new connection; one that has failed remains.
     """
 
@@ -59,21 +65,23 @@ class SessionConnection:
     name: str
     connection: ServerConnection
     shared: bool
-    lost: ServerConnection | None = None
+    broken_by_call: bool = False
     restart: asyncio.Task[None] | None = None
+
+    @property
+    def restartable(self) -> bool:
+        return self.shared or isinstance(self.server, HttpServer) or self.server.restartable
 
 
 class ToolSession:
     """The tools of one episode. Its coroutines may be awaited from any event loop, several at a time.
 
-    The tools are those listed when the session was opened: later changes of a server's list are ignored.
-
     Attributes:
-        tools: The tools.
+        tools: The tools, as they were listed when the session was opened or :meth:`refresh` was called.
         instructions: What each server says about its use, by the server's name; servers that say nothing are left out.
         workspace: The episode's directory.
-        lost_memory: The servers that ended while the session used them, and so lost what they kept in memory; without
-            shared servers, which keep nothing for a session.
+        lost: The servers that ended after a call of the session and cannot go on: each one's name, and what happened.
+        unanswered: The servers whose last call has got no answer.
     """
 
     def __init__(
@@ -91,12 +99,23 @@ class ToolSession:
         self._on_close = on_close
         self._ending: asyncio.Future[None] | None = None
         self._pid = os.getpid()
+        self._reserved = reserved
         self.workspace = workspace
-        self.lost_memory: set[str] = set()
-        self.tools: list[MCPTool] = named_tools([(one.name, one.connection.raw_tools) for one in attached], reserved)
+        self.lost: dict[str, str] = {}
+        self.unanswered: set[str] = set()
+        self._called = False
+        self.tools: list[MCPTool]
+        self._name_tools()
         self.instructions = {one.name: text for one in attached if (text := one.connection.instructions)}
-        self._by_name = {tool.name: tool for tool in self.tools}
         self._by_server = {one.name: one for one in attached}
+
+    def _name_tools(self) -> None:
+        listed = [
+            (one.name, [*one.connection.raw_tools, *(tool for offer in one.server.offers for tool in OFFERS[offer])])
+            for one in self._connections
+        ]
+        self.tools = named_tools(listed, self._reserved)
+        self._by_name = {tool.name: tool for tool in self.tools}
 
     async def call(self, name: str, arguments: dict[str, Any], *, timeout: float | None = None) -> ToolResult:
         """Call a tool.
@@ -109,10 +128,11 @@ class ToolSession:
 
         Returns:
             The tool's result. ``is_error`` is set if the tool fails, if its server refuses the call, or if the server
-            hangs, sends an invalid answer, or has ended: then it starts again for the next call.
+            hangs, sends an invalid answer, or has ended: see :attr:`lost`.
 
         Raises:
-            ServerFault: The server cannot be started, or reached, again, or this session is closed.
+            ServerFault: The server ended before the first call of the session, a server at a URL cannot be reached
+                although no call ended it, a shared server cannot be started again, or this session is closed.
         """
         if self._pid != os.getpid():
             raise ServerFault(
@@ -130,7 +150,20 @@ class ToolSession:
             return refusal(f"The arguments cannot be sent: {error}.")
         one = self._by_server[tool.server]
         seconds = one.server.timeout if timeout is None else timeout
-        return await self._loop.arun(self._call(one, tool.remote_name, sendable, seconds))
+        return await self._loop.arun(self._call(one, tool, sendable, seconds))
+
+    async def refresh(self) -> bool:
+        """List the tools again of servers that have changed theirs; return whether :attr:`tools` are others now.
+
+        Servers say so; over streamable HTTP, each call may change the tools of a server with the capability
+        ``listChanged``. Changes of servers in this process are not noticed.
+        """
+        changed = [one for one in self._connections if one.connection.tools_changed and not one.connection.broken]
+        if not changed or self._ending is not None:
+            return False
+        before = self.tools
+        await self._loop.arun(self._list_again(changed))
+        return self.tools != before
 
     async def close(self) -> None:
         """Close the session: when this returns, the processes of its servers are gone. Safe to call twice."""
@@ -150,48 +183,75 @@ class ToolSession:
 
     # Called on the pool's loop
 
-    async def _call(self, one: SessionConnection, name: str, arguments: dict[str, Any], timeout: float) -> ToolResult:
+    async def _call(
+        self, one: SessionConnection, tool: MCPTool, arguments: dict[str, Any], timeout: float
+    ) -> ToolResult:
         self._check_open()  # again: a restart that begins now would outlive the session
+        called, self._called = self._called, True
         seconds = timeout
         if one.connection.broken:
-            if one.connection is not one.lost and not one.shared:
-                return self._lost(one, one.connection, _BEFORE_THE_CALL)
+            if not called and not one.shared:
+                one.connection.check()
+            if not one.restartable:
+                return self._lost(one, _LOST)
             began = time.monotonic()
             restart = one.restart = one.restart or asyncio.create_task(self._restart(one))
             await asyncio.wait([restart], timeout=timeout)
             self._check_open()
-            if restart.done():
-                restart.result()
+            if restart.done() and (error := restart.exception()) is not None:
+                if one.shared or (isinstance(one.server, HttpServer) and not one.broken_by_call):
+                    raise error
+                _logger.warning("%s", error)
+                return self._lost(one, _NO_RESTART)
             seconds -= time.monotonic() - began
             if not restart.done() or seconds <= 0:
                 return refusal(_STARTING)
         connection = one.connection
+        self.unanswered.add(one.name)
+        if tool.method == "tools/call":
+            sent = connection.call(tool.remote_name, arguments)
+        else:
+            sent = connection.request(tool.method, arguments)
         try:
-            raw = await within(seconds, connection, f"answer {name!r}", connection.call(name, arguments))
+            raw = await within(seconds, connection, f"answer {tool.remote_name!r}", sent)
         except JsonRpcError as error:
+            self.unanswered.discard(one.name)
             return refusal(f"Error: {error}")
         except ServerFault as fault:
             if self._ending is not None:
                 raise
             _logger.warning("%s", fault)
-            if fault.kind == "server_deadline" and not await _responds(connection, timeout):
+            words = _IN_A_CALL[fault.kind].format(seconds=timeout)
+            one.broken_by_call |= fault.kind != "server_unreachable"
+            if fault.kind == "server_deadline" and one.restartable and not await _responds(connection, timeout):
                 await connection.close()
-            words = _IN_A_CALL[fault.kind]
-            return self._lost(one, connection, words) if connection.broken else refusal(words)
-        return read_result(raw)
+            if not connection.broken:
+                return refusal(words)
+            return refusal(words + _RESTARTS) if one.restartable else self._lost(one, words)
+        self.unanswered.discard(one.name)
+        return read_response(tool.method, raw)
 
-    def _lost(self, one: SessionConnection, connection: ServerConnection, words: str) -> ToolResult:
-        """Return the result of a call that met the end of its server."""
-        one.lost = connection
-        if not isinstance(one.server, HttpServer):
-            self.lost_memory.add(one.name)
-        return refusal(words + _RESTARTS)
+    def _lost(self, one: SessionConnection, words: str) -> ToolResult:
+        """Note that a server cannot go on, and return the result of the call that met this."""
+        self.lost.setdefault(one.name, words)
+        return refusal(words)
 
     async def _restart(self, one: SessionConnection) -> None:
         if not one.shared:
             await one.connection.close()
         one.connection = await self._connect(one.server)
         one.restart = None
+
+    async def _list_again(self, changed: Sequence[SessionConnection]) -> None:
+        for one in changed:
+            connection = one.connection
+            connection.tools_changed = False
+            try:
+                listed = within(one.server.timeout, connection, "list its tools", connection.tools())
+                connection.raw_tools = await listed
+            except ServerFault as fault:  # the former list stays; if the server has ended, the next call meets that
+                _logger.warning("%s", fault)
+        self._name_tools()
 
     async def _end(self) -> None:
         restarts = [one.restart for one in self._connections if one.restart is not None]

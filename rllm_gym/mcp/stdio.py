@@ -15,8 +15,9 @@ from mcp import ClientSession
 from mcp.shared.message import SessionMessage
 from mcp_types import JSONRPCError, JSONRPCRequest, JSONRPCResponse
 
-from rllm_gym.mcp.connection import CLIENT_INFO, ServerConnection, ToolDispatcher, sdk_error
+from rllm_gym.mcp.connection import TOOLS_CHANGED, ServerConnection, checked_session, sdk_error
 from rllm_gym.mcp.errors import ServerFault
+from rllm_gym.mcp.offers import RequestAnswers
 from rllm_gym.mcp.protocol import (
     FLOOD_BYTES,
     FLOOD_MESSAGES,
@@ -49,8 +50,9 @@ class StdioConnection(ServerConnection):
 
     _end_s = _GONE_S + 5.0
 
-    def __init__(self, label: str, spec: LaunchSpec, launcher: ProgramLauncher) -> None:
+    def __init__(self, label: str, spec: LaunchSpec, launcher: ProgramLauncher, answers: RequestAnswers) -> None:
         super().__init__(label)
+        self._answers = answers
         self._spec = spec
         self._launcher = launcher
         self._stdin = self._stdout = self._stderr = self._control = -1
@@ -82,7 +84,7 @@ class StdioConnection(ServerConnection):
         try:
             await self._start_program()
             streams = self._messages, _RequestWriter(self)
-            async with ClientSession(dispatcher=ToolDispatcher(*streams), client_info=CLIENT_INFO) as session:
+            async with checked_session(streams, self._answers) as session:
                 await self._handshake(session)
                 yield session
         finally:
@@ -250,11 +252,13 @@ class StdioConnection(ServerConnection):
             self._take_message(message)
 
     def _take_message(self, message: dict[str, Any]) -> None:
-        """Pass on an answer or a request, without a validation by the SDK; notifications are ignored."""
+        """Pass on an answer or a request, without a validation by the SDK; of notifications only one is used."""
         number = _number(message.get("id"))
         method, result, error = message.get("method"), message.get("result"), message.get("error")
         taken: JSONRPCRequest | JSONRPCResponse | JSONRPCError
         if "method" in message:
+            if method == TOOLS_CHANGED:
+                self.note_changed_tools()
             if type(message.get("id")) not in (int, str) or not isinstance(method, str):
                 return
             self._requests_since_asked += 1

@@ -20,8 +20,16 @@ from mcp import ClientSession
 from mcp.client.streamable_http import streamable_http_client
 from mcp_types import INTERNAL_ERROR
 
-from rllm_gym.mcp.connection import CLIENT_INFO, Exchange, ServerConnection, ToolDispatcher, exchange_of_task, sdk_error
+from rllm_gym.mcp.connection import (
+    TOOLS_CHANGED,
+    Exchange,
+    ServerConnection,
+    checked_session,
+    exchange_of_task,
+    sdk_error,
+)
 from rllm_gym.mcp.errors import ServerFault
+from rllm_gym.mcp.offers import RequestAnswers
 from rllm_gym.mcp.protocol import FLOOD_BYTES, FLOOD_MESSAGES, FLOOD_REQUESTS, MAX_MESSAGE_BYTES, decoded, shown
 
 _ERROR_BYTES = 1 << 16
@@ -33,24 +41,34 @@ _SESSION = "mcp-session-id"
 class HttpConnection(ServerConnection):
     """See :class:`~rllm_gym.mcp.connection.ServerConnection`. Has its own session with the server.
 
-    Redirects are not followed, proxies not used, and no stream is kept open between requests.
+    Redirects are not followed, and proxies not used. A stream is kept open between requests only where the server's own
+    requests are answered by a script: many servers send them there.
     """
 
-    def __init__(self, label: str, url: str, headers: Mapping[str, str]) -> None:
+    def __init__(self, label: str, url: str, headers: Mapping[str, str], answers: RequestAnswers) -> None:
         super().__init__(label)
+        self._answers = answers
         self._url = url
         self._headers = {"accept-encoding": "identity", **headers}
 
     @contextlib.asynccontextmanager
     async def _client(self) -> AsyncIterator[ClientSession]:
-        transport = CheckedTransport(self.label, self._break)
+        listens = self._answers.elicits or self._answers.samples
+        transport = CheckedTransport(self.label, self._break, self.note_changed_tools, listens=listens)
         async with (
             httpx2.AsyncClient(transport=transport, headers=self._headers, timeout=None, trust_env=False) as client,
-            streamable_http_client(self._url, http_client=client, max_sse_event_size=None) as streams,
-            ClientSession(dispatcher=ToolDispatcher(*streams), client_info=CLIENT_INFO) as session,
+            streamable_http_client(self._url, http_client=client) as streams,
+            checked_session(streams, self._answers) as session,
         ):
             await self._handshake(session)
             yield session
+
+    async def call(self, name: str, arguments: dict[str, Any]) -> dict[str, Any]:
+        result = await super().call(name, arguments)
+        # A notice may come on a stream that is not open here: each call may have changed the tools of such a server.
+        capabilities = self._session.server_capabilities if self._session is not None else None
+        self.tools_changed |= capabilities is not None and bool(capabilities.tools and capabilities.tools.list_changed)
+        return result
 
 
 class CheckedTransport(httpx2.AsyncBaseTransport):
@@ -61,13 +79,25 @@ class CheckedTransport(httpx2.AsyncBaseTransport):
     Args:
         label: The server's name in messages.
         lose: Called with the fault if the server cannot be reached any more, or has ended the session.
+        note_changed_tools: Called when the server says in a stream that its tools have changed.
+        listens: Whether to open a stream for what the server sends beside its answers.
     """
 
-    def __init__(self, label: str, lose: Callable[[ServerFault], object]) -> None:
+    def __init__(
+        self,
+        label: str,
+        lose: Callable[[ServerFault], object],
+        note_changed_tools: Callable[[], object],
+        *,
+        listens: bool,
+    ) -> None:
         self._label = label
         self._lose = lose
         self._network = httpx2.AsyncHTTPTransport(trust_env=False)
+        self.note_changed_tools = note_changed_tools
         self._notices = asyncio.Lock()
+        self._listens = listens
+        self._unasked = Exchange(number=object())  # no answer has this id
 
     async def aclose(self) -> None:
         await self._network.aclose()
@@ -77,7 +107,7 @@ class CheckedTransport(httpx2.AsyncBaseTransport):
         if request.method == "DELETE" or (message and not ("id" in message and "method" in message)):
             return await self._deliver(request)
         if request.method == "GET" and "last-event-id" not in request.headers:
-            return httpx2.Response(405)  # a stream of messages between requests, which would all be ignored
+            return await self._listen(request)
         exchange = exchange_of_task.get()
         try:
             if request.method == "GET":
@@ -85,6 +115,9 @@ class CheckedTransport(httpx2.AsyncBaseTransport):
             return await self._answer(request, message, exchange)
         except (httpx2.HTTPError, OSError) as error:
             exchange.fault = self.died(f"cannot be reached: {type(error).__name__}: {error}")
+            not_connected = isinstance(error, httpx2.ConnectError | httpx2.ConnectTimeout)
+            if not_connected and request.method == "POST":  # else it was sent, and its answer is resumed
+                exchange.fault.kind = "server_unreachable"
             self._lose(exchange.fault)
         except ServerFault as fault:
             exchange.fault = fault
@@ -100,6 +133,16 @@ class CheckedTransport(httpx2.AsyncBaseTransport):
                 response = await self._network.handle_async_request(request)
                 await response.aclose()
         return httpx2.Response(204)
+
+    async def _listen(self, request: httpx2.Request) -> httpx2.Response:
+        """Open the stream of what the server sends beside its answers, if it is needed."""
+        if not self._listens or self._unasked.fault is not None:
+            return httpx2.Response(405)
+        response = await self._network.handle_async_request(request)
+        if response.status_code == 200 and response.headers.get("content-type", "").startswith("text/event-stream"):
+            return self._events(request, response, self._unasked)
+        await response.aclose()
+        return httpx2.Response(405)
 
     async def _resumed(self, request: httpx2.Request, exchange: Exchange) -> httpx2.Response:
         exchange.resumed += 1
@@ -168,7 +211,8 @@ class CheckedTransport(httpx2.AsyncBaseTransport):
                         return _json(status, self.answer_in({**one, "id": number}, exchange) or {})
         if status in (400, 404, 405) and method in ("initialize", "server/discover"):
             hint = (
-                "the URL must be a streamable HTTP endpoint, e.g. …/mcp; the older HTTP+SSE transport is not supported"
+                "the URL must be a streamable HTTP endpoint, e.g. …/mcp; for a server of the older HTTP+SSE transport, "
+                "set transport='sse'"
             )
             return _error(status, number, f"HTTP {status}: {shown(body)}; {hint}")
         raise self.invalid(f"answers {method!r} with HTTP {status}: {shown(body)}")
@@ -212,6 +256,7 @@ class _CheckedEvents(httpx2.AsyncByteStream):
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
         exchange = self._exchange
+        asked = isinstance(exchange.number, int | str)
         # Without the server's headers, so that nothing is decompressed.
         headers = {"content-type": "text/event-stream"}
         bounded = httpx2.Response(200, headers=headers, content=self._pieces(), request=self._request)
@@ -220,7 +265,7 @@ class _CheckedEvents(httpx2.AsyncByteStream):
                 exchange.messages += 1
                 if exchange.messages > FLOOD_MESSAGES:
                     raise self._flooded()
-                if event.id or event.retry is not None:
+                if asked and (event.id or event.retry is not None):
                     retry = "" if event.retry is None else f"retry: {event.retry}\n"
                     yield f"id: {event.id}\n{retry}\n".encode()
                 has_messages = event.event == "message" and event.data
@@ -228,6 +273,8 @@ class _CheckedEvents(httpx2.AsyncByteStream):
                     if answer := self._owner.answer_in(message, exchange):
                         yield _event(answer)
                         return
+                    if message.get("method") == TOOLS_CHANGED:
+                        self._owner.note_changed_tools()
                     if isinstance(message.get("method"), str) and type(message.get("id")) in (int, str):
                         exchange.requests += 1
                         if exchange.requests > FLOOD_REQUESTS:
@@ -242,7 +289,10 @@ class _CheckedEvents(httpx2.AsyncByteStream):
             exchange.fault = self._owner.died(words)
             raise
         else:
-            exchange.fault = self._owner.died(f"ended its stream without an answer to {exchange.method!r}")
+            if asked:
+                exchange.fault = self._owner.died(f"ended its stream without an answer to {exchange.method!r}")
+            return
+        if not asked:
             return
         yield _event(_error_message(exchange.number, exchange.fault.message))  # else the SDK resumes the stream
 

@@ -9,6 +9,7 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from rllm_gym.mcp.offers import RequestTool
 from rllm_gym.mcp.protocol import depth, printable
 
 MAX_NAME_CHARS = 64
@@ -28,6 +29,7 @@ class MCPTool:
         input_schema: JSON schema of its arguments, of type ``object``.
         server: Its server's name.
         remote_name: Its name at the server.
+        method: The request that a call of it is: see :mod:`rllm_gym.mcp.offers`.
     """
 
     name: str
@@ -35,6 +37,7 @@ class MCPTool:
     input_schema: dict[str, Any]
     server: str
     remote_name: str
+    method: str = "tools/call"
 
 
 def tools_json(tools: Iterable[MCPTool]) -> str:
@@ -92,7 +95,8 @@ def named_tools(listed: Sequence[tuple[str, Sequence[Any]]], reserved: Collectio
         schema, note = _bounded_schema(raw.get("inputSchema"))
         description = raw.get("description")
         words = printable(description[:_MAX_DESCRIPTION_CHARS]) if isinstance(description, str) else ""
-        tools.append(MCPTool(name, words + note, schema, server, remote_name))
+        method = raw.method if isinstance(raw, RequestTool) else "tools/call"
+        tools.append(MCPTool(name, words + note, schema, server, remote_name, method))
     return tools
 
 

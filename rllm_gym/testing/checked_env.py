@@ -33,7 +33,14 @@ _INFO_TYPES: dict[str, type] = {
     "reward_components": dict,
 }
 _STOP_REASONS = tuple(
-    reason.value for reason in (StopReason.SUCCESS, StopReason.FAILURE, StopReason.INVALID_ACTION, StopReason.MAX_TURNS)
+    reason.value
+    for reason in (
+        StopReason.SUCCESS,
+        StopReason.FAILURE,
+        StopReason.INVALID_ACTION,
+        StopReason.SERVER_LOST,
+        StopReason.MAX_TURNS,
+    )
 )
 
 

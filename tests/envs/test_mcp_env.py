@@ -6,15 +6,18 @@ import asyncio
 import json
 import os
 import signal
+import sqlite3
 import subprocess
 import sys
 import textwrap
 import time
 import tracemalloc
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import gymnasium
+import numpy as np
 import psutil
 import pytest
 from gymnasium.error import ResetNeeded
@@ -347,7 +350,7 @@ def test_the_turn_limit_truncates_the_episode():
 
 
 CHECKS = """
-import threading
+import sqlite3, threading
 
 OVER = threading.Event()
 
@@ -357,6 +360,17 @@ def shelved(state):
     assert state.call("look").structured == {"result": ["cup"]}
     assert state.data == {"wanted": ["2"]}
     return (state.workspace / "cup").read_text() in state.data["wanted"] and state.answer == "done"
+
+def prepare(workspace, seed, data):
+    with sqlite3.connect(workspace / "shop.db") as database:
+        database.execute("CREATE TABLE orders (number, code, seed)")
+        database.execute("INSERT INTO orders VALUES (?, ?, ?)", (*data, (workspace / "a.bin").read_bytes(), seed))
+
+def prepared(state):
+    return (state.workspace / "shop.db").exists()
+
+def broken_setup(workspace, seed, data):
+    return 1 / 0
 
 async def later(state):
     return state.answer == "done"
@@ -440,6 +454,47 @@ def test_a_check_may_be_a_function_or_coroutine_and_combine_with_an_answer(check
     env.close()
 
 
+def test_a_check_may_give_a_part_of_the_reward_and_name_its_components(checks):
+    for result, reward, components, stop_reason in (
+        (0.5, 0.5, {}, "failure"),
+        (1, 1.0, {}, "success"),
+        ((0.25, {"files": True, "order": np.float32(0)}), 0.25, {"files": 1.0, "order": 0.0}, "failure"),
+        ((True, {"files": 0.5}), 1.0, {"files": 0.5}, "success"),
+    ):
+        env = make_env({"answer": None}, check=lambda state, result=result: result)
+        _, info = env.reset()
+        assert info["check_components"] == {}
+        _, given, terminated, _, info = env.step("done")
+        assert (given, terminated, info["stop_reason"]) == (reward, True, stop_reason)
+        assert info["check_components"] == components
+        assert info["reward_components"] == {"task": reward}
+        env.close()
+    for result in (1.5, -0.1, float("nan"), "yes", (0.5, {"files": 2}), (0.5, [1]), {"files": 1.0}):
+        env = make_env({"answer": None}, check=lambda state, result=result: result)
+        env.reset()
+        with pytest.raises(EnvironmentFault, match="a number from 0 to 1"):
+            env.step("done")
+        env.close()
+
+
+def test_a_setup_creates_the_state_of_each_episode(checks):
+    """Such as a database, before the servers start; workspace files may be binary."""
+    row = {"setup": "my_checks:prepare", "workspace": {"a.bin": {"base64": "AP8="}}, "data": [7]}
+    env = make_env(row | {"answer": None, "check": "my_checks:prepared"})
+    for seed in (0, 1):
+        env.reset(seed=seed)
+        with sqlite3.connect(env.workspace / "shop.db") as database:
+            rows = database.execute("SELECT * FROM orders").fetchall()
+        assert rows == [(7, b"\x00\xff", int(env.step(call("luck"))[0].split()[-1]))]
+        assert env.step("done")[1] == 1.0
+    env.close()
+    env = make_env(setup="my_checks:broken_setup")
+    with pytest.raises(EnvironmentFault, match="ZeroDivisionError") as caught:
+        env.reset()
+    assert caught.value.kind == "setup"
+    env.close()
+
+
 def test_a_check_that_breaks_is_a_fault_and_no_reward(checks):
     for name, seconds, output in (
         ("raises", 120.0, "KeyError: 'cup'"),
@@ -473,6 +528,8 @@ WRONG_ROWS = (
     ({"servers": [MCPServer("x", log_level="ERROR")]}, "shared by all episodes"),
     ({"check": "os:system"}, "not a function defined in os"),
     ({"check": "rm -rf /"}, "'module:function'"),
+    ({"setup": "os:system"}, "not a function defined in os"),
+    ({"workspace": {"a": {"base64": "?"}}}, "invalid base64"),
     ({"check": "no_such_module:f"}, "cannot be imported"),
     ({"workspace": {"../a": "x"}}, "'../a'"),
     ({"workspace": {"/etc/passwd": "x"}}, "/etc/passwd"),
@@ -516,7 +573,7 @@ def test_rows_come_from_files_and_tasks_are_found_by_id(tmp_path, checks):
 SERVER = """
     import json, os, sys, time
     tools = [{"name": name, "inputSchema": {"type": "object", "properties": {"path": {"type": "string"}}}}
-             for name in ("where", "read", "die", "hang", "nonsense")]
+             for name in ("where", "read", "remove", "garble", "die", "hang", "nonsense")]
     for line in sys.stdin:
         message = json.loads(line)
         if "id" not in message:
@@ -531,6 +588,12 @@ SERVER = """
             result = {"content": [{"type": "text", "text": os.getcwd() + " " + sys.argv[1]}]}
         elif name == "read":
             result = {"content": [{"type": "text", "text": open(message["params"]["arguments"]["path"]).read()}]}
+        elif name == "remove":
+            os.remove(message["params"]["arguments"]["path"])
+            result = {"content": []}
+        elif name == "garble":
+            open("a.txt", "w").write("[")
+            result = {"content": []}
         elif name == "die":
             os._exit(3)
         elif name == "hang":
@@ -553,14 +616,14 @@ def test_a_model_that_breaks_a_server_gets_an_error_and_its_reward(program):
     """A fault would be no reward: a model could leave any episode that it is about to fail."""
     for tool, words, seconds in (
         ("die", "ended, or lost the connection", 120.0),
-        ("hang", "did not answer in time", 0.5),
+        ("hang", "timed out after 0.5 s", 0.5),
         ("nonsense", "is invalid or too large", 120.0),
     ):
-        env = make_env(servers=program, call_timeout=seconds)
+        env = make_env(servers=replace(program, restartable=True), call_timeout=seconds)
         env.reset(seed=0)
         observation, reward, *_, info = env.step(call("where") + call(tool))
         assert words in observation, tool
-        assert "what it kept in memory is lost" in observation, tool
+        assert "starts again" in observation, tool
         assert (reward, info["invalid_action"]) == (0.0, False), tool
         env.unwrapped.call_timeout = 120.0  # the next call waits for the restart
         assert env.step(call("where"))[0] == "Result, where:\n/workspace /workspace", tool
@@ -568,47 +631,108 @@ def test_a_model_that_breaks_a_server_gets_an_error_and_its_reward(program):
         env.close()
 
 
-def test_a_task_with_a_check_is_not_solved_after_a_server_lost_its_memory(program):
-    """A model could otherwise make a server forget what the check looks for."""
-    for calls, reward in ((call("where"), 1.0), (call("die"), 0.0)):
+def test_an_episode_ends_without_reward_when_a_call_ends_a_server_with_state(program):
+    """A model could otherwise leave an episode by a fault, or make the server forget what the check looks for."""
+    for calls in (call("die"), call("where") + call("nonsense")):
         env = make_env({"check": lambda state: True}, servers=program)
         env.reset(seed=0)
-        env.step(calls)
-        assert env.step("5")[1] == reward, calls
+        observation, reward, terminated, truncated, info = env.step(calls)
+        assert "The task ends unsolved" in observation
+        assert (reward, terminated, truncated, info["success"]) == (0.0, True, False, False)
+        assert info["stop_reason"] == "server_lost"
         env.close()
+
+
+def test_a_model_cannot_make_a_check_a_fault(program):
+    """Its last resort: to leave the check a server, a file or an answer that it cannot read."""
+    short = {"call_timeout": 0.5, "check_timeout": 0.5}
+    cases = (
+        (lambda state: "a" in state.call("where").structured, call("hang"), short),
+        (lambda state: (state.workspace / "a.txt").read_text() == "1", call("remove", path="/workspace/a.txt"), {}),
+        (lambda state: json.loads((state.workspace / "a.txt").read_text()) == 2, call("garble"), {}),
+        (lambda state: float(state.answer.removesuffix("5") or "x") == 7, call("where"), {}),
+    )
+    for check, calls, options in cases:
+        env = make_env({"check": check, "workspace": {"a.txt": "1"}}, servers=program, **options)
+        env.reset(seed=0)
+        assert env.step(calls)[2] is False
+        _, reward, terminated, _, info = env.step("5")
+        assert (reward, terminated, info["stop_reason"]) == (0.0, True, "failure")
+        env.close()
+    env = make_env({"check": lambda state: Path("/nowhere/a.txt").read_text()}, servers=program)
+    env.reset(seed=0)
+    with pytest.raises(EnvironmentFault, match="FileNotFoundError"):
+        env.step("5")
+    env.close()
 
 
 def test_a_server_that_is_killed_between_two_calls_starts_again(program):
     """A model may be able to send it a signal: this must not end its episode without a reward."""
-    env = make_env(servers=program)
+    env = make_env(servers=replace(program, restartable=True))
     env.reset(seed=0)
+    env.step(call("where"))
     assert env._session is not None
     connection = env._session._connections[0].connection
     below = psutil.Process().children(recursive=True)
     (pid,) = [child.pid for child in below if str(env.workspace) in command_line(child)]
     os.kill(pid, signal.SIGKILL)
     assert until(lambda: connection.broken)
-    assert "what it kept in memory is lost" in env.step(call("where"))[0]
     assert env.step(call("where"))[0] == "Result, where:\n/workspace /workspace"
     assert env.step("5")[1] == 1.0
     env.close()
 
 
-def test_a_server_that_cannot_start_again_is_a_fault_and_the_next_episode_works(program):
-    env = make_env(servers=program)
+def test_a_server_that_cannot_start_is_a_fault_but_not_after_a_call_and_the_next_episode_works(program):
+    env = make_env(servers=replace(program, restartable=True))
     env.reset(seed=0)
     source = Path(program.args[1])
     env.step(call("die"))
     code = source.read_text()
     source.unlink()
+    assert env.step(call("where"))[4]["stop_reason"] == "server_lost"
     with pytest.raises(ServerFault) as caught:
-        env.step(call("where"))
+        env.reset(seed=0)
     assert caught.value.kind == "server_start"
     with pytest.raises(ResetNeeded):
         env.step("5")
     source.write_text(code)
     env.reset(seed=0)
     assert env.step("5")[1] == 1.0
+    env.close()
+
+
+GROWING = """
+from mcp.server import MCPServer
+from mcp.server.mcpserver import Context
+
+server = MCPServer("growing", log_level="ERROR")
+
+@server.tool()
+async def connect(ctx: Context) -> str:
+    def query(sql: str) -> str:
+        \"\"\"Run a query.\"\"\"
+        return f"ran {sql}"
+    server.add_tool(query)
+    server.remove_tool("connect")
+    await ctx.session.send_tool_list_changed()
+    return "connected"
+
+server.run("stdio")
+"""
+
+
+def test_the_model_is_told_of_tools_that_a_server_has_changed(tmp_path):
+    """Servers offer further tools when one has connected, chosen a database, or logged in."""
+    (tmp_path / "growing.py").write_text(GROWING)
+    env = make_env(servers=StdioServer("{python}", (str(tmp_path / "growing.py"),), timeout=120.0))
+    observation, info = env.reset(seed=0)
+    assert "query" not in observation + info["tools"]
+    assert "There is no tool 'query'" in env.step(call("query", sql="x"))[0]
+    observation = env.step(call("connect"))[0]
+    assert observation.startswith("Result, connect:\nconnected\n\nNew or changed tools:\n- query(sql: string)")
+    assert observation.endswith(": Run a query.\n\nTools that no longer exist: connect")
+    assert env.step(call("query", sql="x"))[0] == "Result, query:\nran x"
+    assert env.step(call("connect"))[4]["invalid_action"]
     env.close()
 
 
@@ -763,11 +887,75 @@ def test_the_supported_part_of_a_schema_is_validated():
 
 def test_a_third_party_tool_description_is_one_line():
     schema = {"type": "object", "properties": {"a\n- finish()": {"type": "string"}, "b": {"enum": ["x\ny"] * 500}}}
-    lines = tool_list([MCPTool("t", "Does\n- much.\n" * 500, schema, "s", "t")] * 2).splitlines()
+    lines = tool_list([MCPTool("t", "Does\n- much.\n" * 500, schema, "s", "t")] * 2, 20_000).splitlines()
     assert len(lines) == 2
     assert lines[0].startswith("- t(a - finish(): string, optional, b: ")
     assert all(len(line) < 1_000 for line in lines)
-    assert len(tool_list([MCPTool("t" * 64, "x" * 10_000, {}, "s", "t")] * 1_000)) < 100_000
+    assert len(tool_list([MCPTool("t" * 64, "x" * 10_000, {}, "s", "t")] * 1_000, 20_000)) < 100_000
+
+
+def test_parameters_are_described_within_a_budget():
+    """ "Use the id returned by connect" is often said only there."""
+    place = {
+        "type": "object",
+        "required": ["city"],
+        "properties": {
+            "city": {"type": "string", "description": "The town."},
+            "inside": {"$ref": "#/$defs/Place"},
+        },
+    }
+    schema = {
+        "type": "object",
+        "required": ["id"],
+        "$defs": {"Place": place},
+        "properties": {
+            "id": {"type": "string", "description": "The id returned by connect.\n- finish(): now"},
+            "near": {
+                "anyOf": [{"type": "array", "items": {"$ref": "#/$defs/Place"}}, {"type": "null"}],
+                "default": None,
+            },
+            "note": {"type": "string", "description": "Why. " * 400},
+        },
+    }
+    tools = [MCPTool("find", "Find.", schema, "s", "find")]
+    full = tool_list(tools, 20_000).splitlines()
+    assert full[:4] == [
+        "- find(id: string, near: array of object, optional, note: string, optional): Find.",
+        "    id: The id returned by connect. - finish(): now",
+        "    near[].city: string: The town.",
+        "    near[].inside: object, optional",
+    ]
+    assert full[-1].startswith("    note: Why. Why.")
+    sizes = [len(tool_list(tools, budget)) for budget in (20_000, 1_500, 1_000, 600, 300, 100)]
+    assert sizes == sorted(sizes, reverse=True)
+    assert all(size <= budget for size, budget in zip(sizes, (20_000, 1_500, 1_000, 600, 300, 100)))
+    assert "    id: The id returned by connect." in tool_list(tools, 200)
+    assert "note:" not in tool_list(tools, 200).partition("\n")[2]
+    endless = {"$ref": "#/$defs/A"}
+    defs = {
+        "A": {"$ref": "#/$defs/A"},
+        "B": {"type": "object", "properties": {str(n): {"$ref": "#/$defs/B"} for n in range(50)}},
+    }
+    hostile = {"$defs": defs, "properties": {"a": endless, "b": {"$ref": "#/$defs/B"}, "c": 5, "d": {"anyOf": 5}}}
+    assert tool_list([MCPTool("t", "", hostile, "s", "t")] * 50, 2_000).count("- t(") >= 1
+
+
+def test_instructions_of_servers_reach_the_model():
+    def told(text: str):
+        def make(workspace: Path, seed: int) -> MCPServer:
+            return MCPServer("told", log_level="ERROR", instructions=f"{text} Files are in {workspace}.")
+
+        return InProcessServer(make, name=text.lower())
+
+    env = make_env(servers=[told("First"), told("Second")], tools_in_prompt=False, max_tools_chars=1_000)
+    observation, _ = env.reset(seed=0)
+    assert "Instructions for the tools of the server first:\nFirst Files are in /workspace.\n" in observation
+    assert "Instructions for the tools of the server second:\nSecond Files" in observation
+    env.close()
+    env = make_env(servers=told("Long" * 1_000), max_tools_chars=1_000)
+    observation, _ = env.reset(seed=0)
+    assert f"Instructions for the tools:\n{('Long' * 1_000)[:499]}…\n" in observation
+    env.close()
 
 
 # Misuse

@@ -88,6 +88,30 @@ def test_a_program_over_its_limits_is_ended_and_the_episode_continues(env):
     assert env.step("\\boxed{42}")[1] == 1.0
 
 
+HOSTILE = (
+    "import os, signal\nos.kill(os.getppid(), signal.SIGKILL)\nos.kill(-1, signal.SIGKILL)",
+    "import os, signal\nos.kill(os.getppid(), signal.SIGSTOP)",
+    "import os\nos.closerange(0, 1_000)\nos.abort()",
+    "import os\nwhile True:\n    try: os.fork()\n    except OSError: pass",
+    "import sys\nwhile True: sys.stdout.write('x' * 1_000_000)",
+    "import os\nos.write(1, os.urandom(100_000))\nos._exit(77)",
+    "import os, shutil\nshutil.rmtree(os.getcwd())\nos.chmod('/', 0)",
+    "keep = [bytearray(1 << 20) for _ in range(100_000)]",
+)
+
+
+def test_no_program_makes_the_episode_a_fault():
+    """A model could otherwise leave every episode that it is about to fail."""
+    env = ToolMathEnv(tasks=ROWS, time_limit_s=0.3)
+    env.reset(seed=0)
+    observation, reward, terminated, *_, info = env.step(run(*HOSTILE))
+    assert (reward, terminated, info["tools_called"]) == (0.0, False, len(HOSTILE))
+    assert observation.count("Result ") >= len(HOSTILE)
+    assert "42" in env.step(run("print(6 * 7)"))[0]
+    assert env.step("\\boxed{41}")[1:3] == (0.0, True)
+    env.close()
+
+
 def test_programs_cannot_see_the_task():
     rows = [{"question": "Which word?", "answer": "zyzzyva-4711"}]
     env = ToolMathEnv(tasks=rows, sandbox="auto", time_limit_s=20.0)

@@ -159,6 +159,9 @@ def broken(state, answer):
 def endless(state, answer):
     over.wait()
     return True
+def half_done(state, answer):
+    return 0.5, {"word": 0, "click": True}
+
 def vague(state, answer):
     return "yes"
 """
@@ -278,6 +281,7 @@ def test_rows_of_the_user_are_graded_by_their_checks(server: str, checks: str) -
         {**page, "check": f"{checks}:done_async"},
         {**page, "answer": {"type": "number", "value": 12.5}},
         {**page, "infeasible": True},
+        {**page, "check": f"{checks}:half_done"},
     ]
     env = gymnasium.make("rllm/Web-v0", tasks=rows, max_turns=2).unwrapped
     try:
@@ -295,6 +299,10 @@ def test_rows_of_the_user_are_graded_by_their_checks(server: str, checks: str) -
         assert env.step('answer("no")')[1] == 0
         env.reset(options={"task": 3})
         assert env.step("report_infeasible()")[1] == 1
+        assert env.reset(options={"task": 4})[1]["check_components"] == {}
+        _, reward, terminated, _, info = env.step("answer()")
+        assert (reward, terminated, info["success"]) == (0.5, True, False)
+        assert info["check_components"] == {"word": 0.0, "click": 1.0}
     finally:
         env.close()
 
@@ -305,7 +313,7 @@ def test_rows_of_the_user_are_graded_by_their_checks(server: str, checks: str) -
         ("broken", "KeyError.*price", 120.0),
         # It waits until this test ends: a check that blocked the event loop could never be cancelled.
         ("endless", "0.5 s", 0.5),
-        ("vague", "'yes'.*True or False", 120.0),
+        ("vague", "'yes'.*True, False, a number", 120.0),
     ],
 )
 def test_a_check_that_breaks_is_a_fault_and_no_reward(

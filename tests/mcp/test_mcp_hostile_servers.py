@@ -26,7 +26,7 @@ from tests.mcp.scenarios import counting, fault_of, run_scenario
 from tests.waiting import auntil
 
 
-def server_running(code: str) -> StdioServer:
+def server_running(code: str, *, restartable: bool = False) -> StdioServer:
     """Return a server defined by what it does after it has read a line; ``reply`` answers the line."""
     head = (
         "import json, sys, time\n"
@@ -39,7 +39,7 @@ def server_running(code: str) -> StdioServer:
         "    method, id = m.get('method'), m.get('id')\n"
     )
     body = "".join(f"    {line}\n" for line in code.strip().splitlines())
-    return StdioServer("{python}", ("-S", "-c", head + body), timeout=120.0)
+    return StdioServer("{python}", ("-S", "-c", head + body), restartable=restartable, timeout=120.0)
 
 
 STARTS = """
@@ -60,10 +60,9 @@ def servers_in(workspace: Path) -> list[psutil.Process]:
 
 
 ENDED = "The server ended, or lost the connection, during this call."
-ENDED_BEFORE = "The server ended before this call, which was not sent."
-SLOW = "The tool did not answer in time. Whether the call has had an effect is unknown."
+SLOW = "The tool timed out after 0.3 s. Whether the call has had an effect is unknown."
 INVALID = "The server's answer to this call is invalid or too large."
-RESTARTS = " The server starts again for the next call; what it kept in memory is lost."
+RESTARTS = " The server starts again for the next call."
 
 BREAKING = (
     # The limit of a call is short only where the call never ends: 30 s are the server's own.
@@ -77,14 +76,15 @@ BREAKING = (
 )
 
 
-def test_a_server_that_breaks_in_a_call_starts_again_for_the_next_call(tmp_path: Path, caplog) -> None:
+def test_a_restartable_server_that_breaks_in_a_call_starts_again_for_the_next_call(tmp_path: Path, caplog) -> None:
     """A model can break a server at will: this must not end its episode without a reward. The reason is in the log."""
 
     async def results(tool: str, arguments: dict, limit: float | None) -> list[tuple[bool, str]]:
-        session = await shared_pool().open([counting()], workspace=tmp_path)
+        session = await shared_pool().open([counting(restartable=True)], workspace=tmp_path)
         try:
             broken = await session.call(tool, arguments, timeout=limit)
             answers = [broken, await session.call("add", {"n": 5}), await session.call("total", {})]
+            assert not session.lost
         finally:
             await session.close()
         return [(answer.is_error, answer.text) for answer in answers]
@@ -107,9 +107,54 @@ def test_a_server_that_breaks_in_a_call_starts_again_for_the_next_call(tmp_path:
     assert all(len(record.getMessage()) < 10_000 for record in caplog.records)
 
 
+def test_a_server_with_state_is_lost_if_a_call_ends_it_and_not_if_it_is_slow(tmp_path: Path) -> None:
+    """A server that started again without its state would make the task another one."""
+
+    async def results(tool: str, arguments: dict, limit: float | None) -> tuple[list[str], dict[str, str]]:
+        session = await shared_pool().open([counting()], workspace=tmp_path)
+        try:
+            await session.call("add", {"n": 5})
+            answers = [await session.call(tool, arguments, timeout=limit), await session.call("total", {})]
+            return [answer.text for answer in answers], session.lost
+        finally:
+            await session.close()
+
+    async def scenario() -> list[tuple[list[str], dict[str, str]]]:
+        slow = ("sleep", {"s": 1}, 0.3)
+        return await asyncio.gather(*(results(*case[:3]) for case in BREAKING if case[2] is None), results(*slow))
+
+    *broken, slow = run_scenario(scenario)
+    gone = "The server of this tool has ended, and what it kept in memory is lost."
+    assert broken == [([words, gone], {"server1": words}) for _, _, limit, words, _ in BREAKING if limit is None]
+    assert slow == ([SLOW, "5"], {})
+
+
+def test_a_server_that_ends_before_the_model_has_acted_is_a_fault(tmp_path: Path) -> None:
+    """No call can have caused it. After a call it may be an effect of what the model did, such as a late signal."""
+
+    async def scenario(restartable: bool, *calls: str) -> str:
+        session = await shared_pool().open([counting(restartable=restartable)], workspace=tmp_path)
+        try:
+            connection = session._connections[0].connection
+            for name in calls:
+                assert (await session.call(name, {})).text == "0"
+            (process,) = servers_in(tmp_path)
+            process.kill()
+            await auntil(lambda: connection.broken)
+            return (await session.call("total", {})).text
+        finally:
+            await session.close()
+
+    for restartable in (False, True):
+        fault = run_scenario(fault_of, scenario(restartable))
+        assert (fault.kind, "killed by signal 9" in str(fault)) == ("server_died", True)
+    gone = "The server of this tool has ended, and what it kept in memory is lost."
+    assert [run_scenario(scenario, restartable, "total") for restartable in (False, True)] == [gone, "0"]
+
+
 def test_calls_wait_for_one_restart(tmp_path: Path) -> None:
     async def scenario() -> None:
-        session = await shared_pool().open([counting()], workspace=tmp_path)
+        session = await shared_pool().open([counting(restartable=True)], workspace=tmp_path)
         try:
             assert (await session.call("die", {})).is_error
             seen = await asyncio.gather(*(session.call("where", {}) for _ in "abc"))
@@ -132,34 +177,34 @@ def test_calls_beside_one_that_breaks_the_server_are_no_faults(tmp_path: Path) -
             await session.close()
 
     first, *others = run_scenario(scenario)
-    assert first == ENDED + RESTARTS
-    assert set(others) <= {ENDED + RESTARTS, ENDED_BEFORE + RESTARTS, "0"}
+    assert first == ENDED
+    assert set(others) <= {ENDED, "The server of this tool has ended, and what it kept in memory is lost.", "0"}
 
 
-def test_a_server_that_cannot_start_again_is_a_fault(tmp_path: Path) -> None:
-    """Nothing can be graded with it. It is not tried again, which could take the time of a start for every call."""
+def test_a_server_that_a_call_prevents_from_starting_again_is_lost(tmp_path: Path) -> None:
+    """Its call may have broken the files that it reads at its start. It is not started for every further call."""
     code = STARTS + "    open('stopped', 'w').close(); sys.exit()"
-    server = server_running(f"import os\nif os.path.exists('stopped'): sys.exit()\n{code}")
+    server = server_running(f"import os\nif os.path.exists('stopped'): sys.exit()\n{code}", restartable=True)
 
     async def scenario() -> None:
         session = await shared_pool().open([server], workspace=tmp_path)
         try:
             assert (await session.call("go", {})).text == ENDED + RESTARTS
-            first = await fault_of(session.call("go", {}))
+            first = await session.call("go", {})
             (tmp_path / "stopped").unlink()
-            second = await fault_of(session.call("go", {}))
+            second = await session.call("go", {})
         finally:
             await session.close()
-        assert (first.kind, second.kind) == ("server_start", "server_start")
-        assert "ended (exit status 0)" in str(first)
-        assert str(first) == str(second)
+        assert first.text == "The server of this tool has ended, and does not start again."
+        assert second == first
+        assert session.lost == {"server1": first.text}
 
     run_scenario(scenario)
 
 
 def test_a_call_waits_for_a_restart_until_its_own_deadline(tmp_path: Path) -> None:
     code = STARTS + "    open('mute', 'w').close(); sys.exit()"
-    server = server_running(f"import os\nwhile os.path.exists('mute'): time.sleep(0.01)\n{code}")
+    server = server_running(f"import os\nwhile os.path.exists('mute'): time.sleep(0.01)\n{code}", restartable=True)
 
     async def scenario() -> list[str]:
         session = await shared_pool().open([server], workspace=tmp_path)
@@ -178,7 +223,8 @@ def test_a_call_waits_for_a_restart_until_its_own_deadline(tmp_path: Path) -> No
 def test_closing_ends_a_server_that_starts_again(tmp_path: Path) -> None:
     code = STARTS + "    open('mute', 'w').close(); sys.exit()"
     server = server_running(
-        f"import os\nwhile os.path.exists('mute'): open('waiting', 'w').close(); time.sleep(0.01)\n{code}"
+        f"import os\nwhile os.path.exists('mute'): open('waiting', 'w').close(); time.sleep(0.01)\n{code}",
+        restartable=True,
     )
 
     async def scenario() -> ServerFault:
@@ -218,23 +264,25 @@ def test_no_server_starts_again_after_its_session_was_closed(tmp_path: Path, mon
 
 
 @pytest.mark.parametrize("how", ["exit", "SIGKILL", "SIGTERM", "close"])
-def test_a_server_that_ends_after_its_answer_starts_again(tmp_path: Path, how: str) -> None:
-    """A model may find a tool that does this to its server. It is told that the state is lost, and so is a check."""
+def test_a_server_that_ends_after_its_answer_is_lost_or_starts_again(tmp_path: Path, how: str) -> None:
+    """A model may find a tool that does this to its server."""
 
-    async def scenario() -> list[tuple[bool, str]]:
-        session = await shared_pool().open([counting()], workspace=tmp_path)
+    async def scenario(restartable: bool) -> list[tuple[bool, str]]:
+        session = await shared_pool().open([counting(restartable=restartable)], workspace=tmp_path)
         try:
             await session.call("add", {"n": 3})
             answers = [await session.call("leave", {"how": how})]
             await auntil(lambda: session._connections[0].connection.broken)
-            assert session.lost_memory == set()
-            answers += [await session.call("total", {}) for _ in range(2)]
-            assert session.lost_memory == {"server1"}
+            assert not session.lost
+            answers.append(await session.call("total", {}))
+            assert set(session.lost) == (set() if restartable else {"server1"})
         finally:
             await session.close()
         return [(answer.is_error, answer.text) for answer in answers]
 
-    assert run_scenario(scenario) == [(False, "3"), (True, ENDED_BEFORE + RESTARTS), (False, "0")]
+    gone = "The server of this tool has ended, and what it kept in memory is lost."
+    assert run_scenario(scenario, False) == [(False, "3"), (True, gone)]
+    assert run_scenario(scenario, True) == [(False, "3"), (False, "0")]
 
 
 def test_a_server_that_hangs_blocks_no_other(tmp_path: Path) -> None:
@@ -277,7 +325,7 @@ def test_a_server_killed_in_a_call_is_reported_at_once(tmp_path: Path) -> None:
     async def scenario():
         return await asyncio.gather(*(episode(number) for number in range(6)))
 
-    assert run_scenario(scenario) == [ENDED + RESTARTS, "held"] * 3
+    assert run_scenario(scenario) == [ENDED, "held"] * 3
 
 
 START_FAILURES = (
@@ -336,6 +384,21 @@ ODDITIES = (
 )
 
 
+def test_every_page_of_the_tools_is_listed(tmp_path: Path) -> None:
+    pages = "{None: {**tools('a'), 'nextCursor': '1'}, '1': {**tools('b', 'a'), 'nextCursor': ''}}"
+    server = server_running(
+        f"if id is not None: "
+        f"send(id=id, result=HELLO if method == 'initialize' else {pages}[m.get('params', {{}}).get('cursor')])"
+    )
+
+    async def scenario() -> list[str]:
+        session = await shared_pool().open([server], workspace=tmp_path)
+        await session.close()
+        return [tool.name for tool in session.tools]
+
+    assert run_scenario(scenario) == ["a", "b"]
+
+
 def test_harmless_oddities_are_ignored(tmp_path: Path) -> None:
     async def answered(reply: str) -> str:
         session = await shared_pool().open([server_running(STARTS + "    " + reply)], workspace=tmp_path)
@@ -388,10 +451,12 @@ def test_requests_of_a_server_are_refused_with_a_message(tmp_path: Path) -> None
             for asked in ("sampling/createMessage", "elicitation/create", "roots/list", "ping"):
                 answer = json.loads((await session.call("go", {"method": asked})).text)
                 assert answer["id"] == "mine", asked
-                if asked == "ping":
-                    assert answer["result"] == {}
+                expected = {"ping": {}, "elicitation/create": {"action": "decline"}}
+                if asked in expected:
+                    assert answer["result"] == expected[asked]
                 else:
-                    assert asked in answer["error"]["message"]
+                    declined = asked == "sampling/createMessage"
+                    assert ("the user declines" if declined else asked) in answer["error"]["message"]
         finally:
             await session.close()
 

@@ -7,6 +7,7 @@ import contextlib
 import gzip
 import json
 import logging
+import queue
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -16,11 +17,13 @@ import pytest
 
 from rllm_gym.mcp import (
     HttpServer,
+    Server,
+    StdioServer,
     ToolResult,
     shared_pool,
 )
 from tests.mcp.scenarios import fault_of, run_scenario
-from tests.waiting import until
+from tests.waiting import auntil, until
 
 Context = pytest.importorskip("mcp.server.mcpserver", reason="pip install 'rllm-gym[mcp]'").Context
 
@@ -42,6 +45,11 @@ def _application(json_response: bool):
         for step in range(3):
             await ctx.report_progress(step, 3)
         return "done"
+
+    @server.tool()
+    def grow() -> str:
+        server.add_tool(lambda: "new", name="extra")
+        return "grown"
 
     return server.streamable_http_app(json_response=json_response)
 
@@ -94,7 +102,7 @@ def test_tools_of_a_server_at_a_url_can_be_called(tmp_path: Path, json_response:
     async def episode(url: str, number: int):
         session = await shared_pool().open([HttpServer(url)], workspace=tmp_path)
         try:
-            assert [tool.name for tool in session.tools] == ["add", "report"]
+            assert [tool.name for tool in session.tools] == ["add", "report", "grow"]
             assert session.instructions == {"server1": "Adds."}
             calls = [session.call("add", {"a": number, "b": n}) for n in range(3)]
             assert [r.text for r in await asyncio.gather(*calls)] == [str(number + n) for n in range(3)]
@@ -110,6 +118,90 @@ def test_tools_of_a_server_at_a_url_can_be_called(tmp_path: Path, json_response:
         run_scenario(scenario, url)
 
 
+def test_tools_that_a_call_has_changed_are_listed_again(tmp_path: Path) -> None:
+    async def scenario(url: str) -> None:
+        session = await shared_pool().open([HttpServer(url)], workspace=tmp_path)
+        try:
+            await session.call("add", {"a": 1, "b": 2})
+            assert not await session.refresh()
+            await session.call("grow", {})
+            assert await session.refresh()
+            assert [tool.name for tool in session.tools] == ["add", "report", "grow", "extra"]
+            assert (await session.call("extra", {})).text == "new"
+        finally:
+            await session.close()
+
+    with running(_refusing_the_handshake(_application(json_response=True))) as url:
+        run_scenario(scenario, url)
+
+
+OFFERED = (
+    ("list_resources", {}, '{"uri": "notes://today", "name": "today"'),
+    ("list_resource_templates", {}, '{"uriTemplate": "notes://day/{day}"'),
+    ("read_resource", {"uri": "notes://today"}, "[resource notes://today]\nWater the plants."),
+    ("read_resource", {"uri": "notes://day/Monday"}, "[resource notes://day/Monday]\nNothing on Monday."),
+    ("read_resource", {"uri": "pictures://dot"}, "[resource pictures://dot, image/png, 4 bytes]"),
+    ("read_resource", {"uri": "notes://unknown"}, "Error: "),
+    ("list_prompts", {}, '{"name": "greet", "description": "Greet someone.", "arguments": [{"name": "name"'),
+    ("get_prompt", {"name": "greet", "arguments": {"name": "Ada"}}, "user:\nSay hello to Ada."),
+    ("book", {}, "accept: Graz"),
+    ("book", {}, "decline: "),
+    ("book", {}, "decline: "),
+    ("think", {}, "scripted: 42"),
+)
+
+
+@pytest.mark.parametrize("transport", ["http", "sse", "stdio"])
+def test_resources_and_prompts_are_tools_and_requests_are_answered_by_a_script(tmp_path: Path, transport: str) -> None:
+    from tests.mcp.offering_server import make_server
+
+    script = {"elicitations": [{"city": "Graz"}, None], "samples": ["42"], "offers": ["resources", "prompts"]}
+
+    async def scenario(server: Server) -> None:
+        session = await shared_pool().open([server], workspace=tmp_path, reserved=["list_prompts"])
+        try:
+            own = {"list_prompts": "server1__list_prompts"}
+            results = [await session.call(own.get(name, name), arguments) for name, arguments, _ in OFFERED]
+            wrong = [
+                (name, result) for (name, _, text), result in zip(OFFERED, results) if not result.text.startswith(text)
+            ]
+            assert wrong == []
+            assert [result.is_error for result in results].count(True) == 1
+            assert results[4].images == (b"\x89PNG",)
+            assert (await session.call("grow", {})).text == "grown"
+            await auntil(lambda: session._connections[0].connection.tools_changed)  # over HTTP on another stream
+            assert await session.refresh()
+            assert (await session.call("extra", {})).text == "new"
+        finally:
+            await session.close()
+
+    if transport == "stdio":
+        program = str(Path(__file__).with_name("offering_server.py"))
+        run_scenario(scenario, StdioServer("{python}", (program,), timeout=120.0, **script))
+        return
+    application = make_server().sse_app() if transport == "sse" else make_server().streamable_http_app()
+    with running(application) as url:
+        url = url.replace("/mcp", "/sse") if transport == "sse" else url
+        run_scenario(lambda: scenario(HttpServer(url, transport=transport, timeout=10.0, **script)))
+
+
+def test_a_server_is_not_told_of_answers_that_it_does_not_get(tmp_path: Path) -> None:
+    """A server may offer other tools to a client whose user can be asked."""
+    program = StdioServer("{python}", (str(Path(__file__).with_name("offering_server.py")),), timeout=120.0)
+
+    async def scenario() -> list[ToolResult]:
+        session = await shared_pool().open([program], workspace=tmp_path)
+        try:
+            assert [tool.name for tool in session.tools] == ["book", "think", "grow"]
+            return [await session.call(name, {}) for name in ("book", "think")]
+        finally:
+            await session.close()
+
+    book, think = run_scenario(scenario)
+    assert (book.text, book.is_error) == ("decline: ", False)
+    assert think.is_error
+
+
 # Servers that misbehave
 
 HELLO = {"protocolVersion": "2025-06-18", "capabilities": {"tools": {}}, "serverInfo": {"name": "x"}}
@@ -122,6 +214,7 @@ class _Hostile(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     seen: list[tuple[str, str, dict[str, str]]]
     released: threading.Event
+    cut_off: threading.Event
 
     def do_POST(self) -> None:
         body = self.rfile.read(int(self.headers.get("content-length", 0)))
@@ -147,6 +240,14 @@ class _Hostile(BaseHTTPRequestHandler):
         self.end_headers()
 
     def do_GET(self) -> None:
+        if self.path == "/talks":
+            self.note()
+            self.events()
+            with contextlib.suppress(OSError):
+                while True:
+                    self.wfile.write(b'data: {"jsonrpc": "2.0", "method": "notifications/message"}\n\n' * 10_000)
+            self.cut_off.set()
+            return
         assert self.headers["last-event-id"] == "e7"
         if self.path == "/loops":
             self.resumes(3)
@@ -233,6 +334,10 @@ class _Hostile(BaseHTTPRequestHandler):
         self.events()
         self.wfile.write(self.answer(number))
 
+    def talks(self, number: int) -> None:
+        self.cut_off.wait()
+        self.delays(number)
+
     def pings(self, number: int) -> None:
         self.events()
         self.wfile.write(b"event: ping\ndata: now\n\n: still here\n\n" + self.answer(number))
@@ -287,7 +392,7 @@ class _Hostile(BaseHTTPRequestHandler):
 
 @pytest.fixture
 def hostile() -> Iterator[str]:
-    _Hostile.seen, _Hostile.released = [], threading.Event()
+    _Hostile.seen, _Hostile.released, _Hostile.cut_off = [], threading.Event(), threading.Event()
     server = ThreadingHTTPServer(("127.0.0.1", 0), _Hostile)
     server.daemon_threads = True
     thread = threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True)
@@ -300,10 +405,10 @@ def hostile() -> Iterator[str]:
 
 
 ENDED = "The server ended, or lost the connection, during this call."
-SLOW = "The tool did not answer in time. Whether the call has had an effect is unknown."
+SLOW = "The tool timed out after 3 s. Whether the call has had an effect is unknown."
 INVALID = "The server's answer to this call is invalid or too large."
 
-RESTARTS = " The server starts again for the next call; what it kept in memory is lost."
+RESTARTS = " The server starts again for the next call."
 
 MISBEHAVING = (
     ("redirects", INVALID, "127.0.0.1:9/elsewhere"),
@@ -395,6 +500,85 @@ def test_what_a_server_may_do_over_http(tmp_path: Path, hostile: str) -> None:
         assert (answer.is_error, text in answer.text) == (error, True), (mode, answer)
 
 
+def test_a_flood_between_the_answers_is_cut_off(tmp_path: Path, hostile: str) -> None:
+    """The stream for the requests of a server may be used for anything. It costs the episode nothing."""
+
+    async def scenario() -> str:
+        session = await shared_pool().open([HttpServer(f"{hostile}/talks", samples=["x"])], workspace=tmp_path)
+        try:
+            return (await session.call("go", {}, timeout=120)).text
+        finally:
+            await session.close()
+
+    assert run_scenario(scenario) == "ok"
+    assert [command for command, _, _ in _Hostile.seen].count("GET") == 1
+
+
+class _HostileEvents(BaseHTTPRequestHandler):
+    """Answers correctly, over the older transport, until a tool is called; then does what the path says."""
+
+    streams: dict[str, queue.Queue[bytes | None]]
+
+    def do_GET(self) -> None:
+        if self.path == "/elsewhere":
+            self.send_response(307)
+            self.send_header("location", "http://127.0.0.1:9/")
+            self.end_headers()
+            return
+        self.close_connection = True
+        self.send_response(200)
+        self.send_header("content-type", "text/event-stream")
+        self.end_headers()
+        events = self.streams[self.path] = queue.Queue()
+        self.wfile.write(f"event: endpoint\ndata: {self.path}\n\n".encode())
+        with contextlib.suppress(OSError):
+            while (event := events.get()) is not None:
+                self.wfile.write(event)
+                while self.path == "/floods" and event.startswith(b":"):
+                    self.wfile.write(event)
+
+    def do_POST(self) -> None:
+        message = json.loads(self.rfile.read(int(self.headers["content-length"])))
+        method, events = message.get("method"), self.streams[self.path]
+        result = {"initialize": HELLO, "tools/list": TOOLS}.get(method)
+        broken = method == "tools/call"
+        self.send_response(500 if broken and self.path == "/refuses" else 202)
+        self.send_header("content-length", "0")
+        self.end_headers()
+        if broken and self.path != "/hangs":
+            events.put({"/ends": None, "/floods": b": " + b"x" * (1 << 20) + b"\n"}.get(self.path, b"data: {5\n\n"))
+        elif result is not None:
+            answer = json.dumps({"jsonrpc": "2.0", "id": message["id"], "result": result})
+            events.put(f"data: {answer}\n\n".encode())
+
+    def log_message(self, *_) -> None:
+        pass
+
+
+def test_a_server_that_misbehaves_over_the_older_transport_is_an_error_of_the_call(tmp_path: Path) -> None:
+    async def results(url: str, limit: float) -> list[str]:
+        session = await shared_pool().open([HttpServer(url, transport="sse")], workspace=tmp_path)
+        try:
+            return [(await session.call("go", {}, timeout=limit)).text for _ in range(2)]
+        finally:
+            await session.close()
+
+    _HostileEvents.streams = {}
+    with ThreadingHTTPServer(("127.0.0.1", 0), _HostileEvents) as server:
+        server.daemon_threads = True
+        threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
+        url = f"http://127.0.0.1:{server.server_address[1]}"
+        expected = {"ends": ENDED, "floods": INVALID, "refuses": INVALID, "garbage": INVALID}
+        for mode, text in expected.items():
+            assert run_scenario(results, f"{url}/{mode}", 120.0) == [text + RESTARTS] * 2, mode
+        assert run_scenario(results, f"{url}/hangs", 0.3) == [SLOW.replace("3 s", "0.3 s")] * 2
+        fault = run_scenario(lambda: fault_of(results(f"{url}/elsewhere", 1.0)))
+        assert (fault.kind, "HTTP 307 and no stream of events" in str(fault)) == ("server_protocol", True)
+        for events in _HostileEvents.streams.values():
+            events.put(None)
+        server.shutdown()
+
+
 def test_an_unreachable_url_is_a_fault(tmp_path: Path) -> None:
     fault = run_scenario(
         lambda: fault_of(shared_pool().open([HttpServer("http://127.0.0.1:9/mcp")], workspace=tmp_path))
@@ -419,7 +603,7 @@ def test_a_url_without_an_mcp_server_is_a_fault_with_a_hint(tmp_path: Path) -> N
         server.shutdown()
     assert fault.kind == "server_protocol"
     assert "HTTP 405" in str(fault)
-    assert "e.g. …/mcp; the older HTTP+SSE transport is not supported" in str(fault)
+    assert "e.g. …/mcp; for a server of the older HTTP+SSE transport, set transport='sse'" in str(fault)
 
 
 def test_an_invalid_url_is_refused() -> None:

@@ -8,8 +8,10 @@ from __future__ import annotations
 import asyncio
 import json
 import shutil
+import sqlite3
 import subprocess
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -88,6 +90,38 @@ def test_a_server_of_an_older_protocol_changes_a_database() -> None:
     assert "no such table" in seen
 
 
+@pytest.mark.long
+def test_no_query_voids_an_episode_with_the_sqlite_server() -> None:
+    """An endless query stops the whole server, which answers nothing else either. This is no fault."""
+    server = from_pypi("python-mcp1", "mcp-server-sqlite", "--db-path", "{workspace}/shop.db")
+    numbers = "WITH RECURSIVE n(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM n) SELECT x FROM n"
+    endless = f"SELECT count(*) FROM ({numbers})"
+    row = {
+        "prompt": "Add an order.",
+        "servers": [replace(server, restartable=True)],
+        "setup": create_shop,
+        "check": lambda state: "kettle" in state.call("read_query", {"query": "SELECT * FROM orders"}).text,
+    }
+    env = gym.make("rllm/MCP-v0", tasks=[row]).unwrapped
+    try:
+        env.reset(seed=0)
+        env.call_timeout = 0.5
+        observation, reward, terminated, *_ = env.step(reply(("read_query", {"query": endless})))
+        assert "timed out after 0.5 s" in observation
+        assert "starts again" in observation
+        assert (reward, terminated) == (0.0, False)
+        env.call_timeout = None
+        env.step(reply(("write_query", {"query": "INSERT INTO orders VALUES ('kettle')"})))
+        assert env.step("Done.")[1:3] == (1.0, True)
+    finally:
+        env.close()
+
+
+def create_shop(workspace: Path, seed: int, data: Any) -> None:
+    with sqlite3.connect(workspace / "shop.db") as database:
+        database.execute("CREATE TABLE orders (product)")
+
+
 def test_the_git_server_makes_a_commit(tmp_path: Path) -> None:
     """Also, two servers share one workspace."""
     server = from_pypi("python", "mcp-server-git")
@@ -164,8 +198,8 @@ def test_every_kind_of_result_of_the_everything_server(transport: str, request: 
         assert words in seen
 
 
-def test_a_server_at_a_url_that_cannot_be_reached_again_is_a_fault(everything_over_http, tmp_path: Path) -> None:
-    """The call in which it ends is an error. Afterwards nothing can be graded, in any episode."""
+def test_a_server_at_a_url_that_ends_in_a_call_is_lost(everything_over_http, tmp_path: Path) -> None:
+    """The model may have caused its end, so this is no fault."""
     url, process = everything_over_http
 
     async def scenario():
@@ -176,6 +210,26 @@ def test_a_server_at_a_url_that_cannot_be_reached_again_is_a_fault(everything_ov
         process.kill()
         result = await call
         assert (result.is_error, result.text.partition(". ")[0]) == (True, ENDED)
+        for _ in range(2):
+            again = await session.call("echo", {"message": "x"})
+            assert again.text == "The server of this tool has ended, and does not start again."
+        assert list(session.lost) == ["server1"]
+        await session.close()
+
+    asyncio.run(scenario())
+
+
+def test_a_server_at_a_url_that_ends_while_no_call_runs_is_a_fault(everything_over_http, tmp_path: Path) -> None:
+    """Other episodes and people use it: nothing can be graded, in any episode."""
+    url, process = everything_over_http
+
+    async def scenario():
+        session = await shared_pool().open([HttpServer(url)], workspace=tmp_path)
+        assert (await session.call("echo", {"message": "x"})).text == "Echo: x"
+        process.kill()
+        process.wait(120)
+        first = await session.call("echo", {"message": "x"})
+        assert first.text.startswith("The server cannot be reached, and this call was not sent.")
         for _ in range(2):
             with pytest.raises(ServerFault, match="cannot be reached"):
                 await session.call("echo", {"message": "x"})

@@ -6,6 +6,7 @@ import asyncio
 import difflib
 import importlib.util
 import json
+import logging
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
@@ -13,11 +14,20 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from rllm_gym.core import AsyncTextEnv, EnvironmentFault, InvalidAction, Outcome, Task, TaskError, TaskSource
+from rllm_gym.core import (
+    AsyncTextEnv,
+    EnvironmentFault,
+    InvalidAction,
+    Outcome,
+    StopReason,
+    Task,
+    TaskError,
+    TaskSource,
+)
 from rllm_gym.data import Taskset, load_tasks
 from rllm_gym.envs.mcp.arguments import ValidationBudget, checked_arguments
 from rllm_gym.envs.mcp.domains import TEMPLATES, ToolTaskTemplate
-from rllm_gym.envs.mcp.prompt import ENDINGS, EXAMPLE, FINISH, first_observation, results_text
+from rllm_gym.envs.mcp.prompt import ENDINGS, EXAMPLE, FINISH, LOST, changed_tools, first_observation, results_text
 from rllm_gym.envs.mcp.rows import RowParser, read_task, servers_of
 from rllm_gym.envs.mcp.task_instance import (
     BuiltinTaskInstance,
@@ -29,13 +39,17 @@ from rllm_gym.envs.mcp.task_instance import (
 from rllm_gym.envs.mcp.workspace_alias import WorkspaceAlias
 from rllm_gym.envs.task_templates import TemplateTaskRow, choose_templates, template_tasks
 from rllm_gym.envs.transcript import transcript
+from rllm_gym.grading.user_checks import FAILED
 from rllm_gym.mcp import MCPTool, Server, ServerPool, ToolResult, ToolSession, shared_pool, tools_json
 from rllm_gym.parsing.function_calls import FunctionCall
 from rllm_gym.parsing.tool_calls import parse_tool_calls
 
+_logger = logging.getLogger(__name__)
+
 MAX_CALLS = 32
 MIN_OBSERVATION_CHARS = 10_000
 MIN_RESULT_CHARS = 100
+MIN_TOOLS_CHARS = 1_000
 
 _ANSWER_CHARS = 1_000
 _NAMES_CHARS = 1_000
@@ -60,9 +74,10 @@ class MCPEnv(AsyncTextEnv):
     plain text counts as an ordinary answer. A tool that ends the episode must be the only call of its reply.
 
     ## Observation space
-    Text. First the task, the tools in one line each, and how to call them; then the results of a turn's calls, in
-    order, each under its tool's name. The middle of a long result is cut, with a note. Results show the episode's
-    directory as ``/workspace``, and arguments may use that name.
+    Text. First the task, the instructions of the servers, the tools with their parameters, and how to call them; then
+    the results of a turn's calls, in order, each under its tool's name, and the tools that a server has changed. The
+    middle of a long result is cut, with a note. Results show the episode's directory as ``/workspace``, and arguments
+    may use that name.
 
     ## Starting state
     One task, chosen by ``options={"task": index | task_id | Task}``, else drawn with the seed. A server that takes
@@ -71,22 +86,23 @@ class MCPEnv(AsyncTextEnv):
     ## Rewards
     ``task``: 1 if the episode ends as requested, else 0. A built-in task compares its complete end state
     with that of a copy to which exactly the requested change was applied, so that a side effect costs the reward, and
-    checks the answer with :mod:`rllm_gym.grading.answers`. A row has a typed answer, a check, or both. A task that
-    cannot be done requires ``report_infeasible`` and no change. If a reply cannot be parsed, names an unknown tool, or
-    has arguments that do not fit a schema, none of its calls is sent, and it costs ``invalid_action_penalty``. A
-    failing tool call returns its error message and costs nothing; so does a call in which the server dies, hangs or
-    sends an invalid answer, and the server starts again for the next call. A server that cannot be started, also again,
-    raises :class:`~rllm_gym.mcp.ServerFault`: an environment fault, for which no reward is given.
+    checks the answer with :mod:`rllm_gym.grading.answers`. A row has a typed answer, a check, or both; a check may give
+    a part of the reward. A task that cannot be done requires ``report_infeasible`` and no change. If a reply cannot be
+    parsed, names an unknown tool, or has arguments that do not fit a schema, none of its calls is sent, and it costs
+    ``invalid_action_penalty``. A failing tool call returns its error message and costs nothing; so does a call in which
+    the server hangs or dies. A server that is ``restartable`` then starts again; the end of any other server ends the
+    episode with reward 0. A server that cannot be started for the episode, or ends before the first call, raises
+    :class:`~rllm_gym.mcp.ServerFault`: an environment fault, for which no reward is given.
 
     ## Episode end
-    Terminates with the final answer or report: ``success`` or ``failure``. Truncated (``max_turns``) when no turns are
-    left.
+    Terminates with the final answer or report: ``success`` or ``failure``; or if a server has ended after a call and
+    cannot go on: ``server_lost``. Truncated (``max_turns``) when no turns are left.
 
     ## Information
     The keys of :class:`~rllm_gym.core.TextEnv`, and ``tools_called: int`` and ``tool_errors: int``, the numbers of sent
     and of failed calls in the episode so far, ``answer: str``, the final answer (its first 1,000 characters; ``""``
-    until then), and ``template: str`` of a built-in task (``""`` for rows). ``tools`` from ``reset`` contains the
-    schemas of all tools.
+    until then), ``check_components: dict[str, float]``, the named components of a check at the end (else empty), and
+    ``template: str`` of a built-in task (``""`` for rows). ``tools`` from ``reset`` contains the schemas of all tools.
 
     ## Arguments
 
@@ -99,10 +115,12 @@ class MCPEnv(AsyncTextEnv):
             a list of rows or tasks, or a :class:`~rllm_gym.data.Taskset`. Rows are ``{"prompt", "servers":
             [{"command", "args", "env"} | {"url"} | {"in_process": "module:function"}], "answer": {"type", "value"},
             "check": "module:function"}``, with optional ``infeasible``, ``tools`` (names of the offered tools),
-            ``workspace`` (``{path: text}``) and ``data``, or ``{"template", "seed", "difficulty"}``. ``check(state)``
-            gets a :class:`~rllm_gym.envs.mcp.ToolState` and returns True or False. In Python, servers and checks may be
-            objects. Rows run programs on this machine, so use only rows that you trust; rows from the hub may not run
-            any.
+            ``workspace`` (``{path: text | {"base64"}}``), ``setup`` (``"module:function"``, called with the workspace,
+            seed and data before the servers start) and ``data``, or ``{"template", "seed", "difficulty"}``.
+            ``check(state)`` gets a :class:`~rllm_gym.envs.mcp.ToolState`. It returns a truth value or a number from 0
+            to 1, or a pair of it and named components (``{name: number from 0 to 1}``). In Python, servers, checks and
+            setups may be objects. Rows run programs on this machine, so use only rows that you trust; rows from the hub
+            may not run any.
         templates: Built-in tasks to draw from, by name, ``None`` for all; also your own
             :class:`~rllm_gym.envs.mcp.domains.ToolTaskTemplate` objects.
         domains: Built-in domains to draw tasks from, ``None`` for all: the part before the ``/`` of a template's name.
@@ -111,15 +129,19 @@ class MCPEnv(AsyncTextEnv):
             splits share a task. ``None`` means ``"train"`` for built-in tasks and every row of a file.
         task_seed: A different seed gives different built-in tasks.
         num_tasks: Number of tasks: the first rows of a file, or built-in tasks (1,000,000 by default).
-        servers: Servers for rows that name none; as ``check`` and ``tools``, an error together with built-in tasks.
+        servers: Servers for rows that name none; as ``check``, ``setup`` and ``tools``, an error with built-in tasks.
         check: Check for rows that name none.
+        setup: Setup for rows that name none.
         tools: Names of the offered tools, for rows that name none.
         pool: Your own :class:`~rllm_gym.mcp.ServerPool`, which you close; by default the environments of a process
             share one.
         tools_in_prompt: Whether the first observation lists the tools. Not needed if the agent's chat template renders
             ``info["tools"]``.
+        max_tools_chars: Longest list of tools with the servers' instructions in the first observation, at least 1,000.
+            Descriptions of parameters are cut first, then those of tools.
         call_timeout: Time limit in seconds for a call; ``None`` for the server's own limit (30 by default).
-        check_timeout: Time limit in seconds for a check; exceeding it is an environment fault.
+        check_timeout: Time limit in seconds for a check; exceeding it is an environment fault, unless the check
+            finishes in the initial state.
         max_calls: Most calls in one reply, 1 to 32.
         max_result_chars: Longest result of a call in an observation, at least 100.
         max_turns: Number of replies.
@@ -152,9 +174,11 @@ class MCPEnv(AsyncTextEnv):
         num_tasks: int | None = None,
         servers: Servers | None = None,
         check: str | Callable[..., Any] | None = None,
+        setup: str | Callable[..., Any] | None = None,
         tools: Sequence[str] | None = None,
         pool: ServerPool | None = None,
         tools_in_prompt: bool = True,
+        max_tools_chars: int = 20_000,
         call_timeout: float | None = None,
         check_timeout: float = 30.0,
         max_calls: int = 16,
@@ -169,6 +193,7 @@ class MCPEnv(AsyncTextEnv):
         _check_count("max_calls", max_calls, 1, MAX_CALLS)
         _check_count("max_result_chars", max_result_chars, MIN_RESULT_CHARS)
         _check_count("max_observation_chars", max_observation_chars, MIN_OBSERVATION_CHARS)
+        _check_count("max_tools_chars", max_tools_chars, MIN_TOOLS_CHARS)
         if not isinstance(tools_in_prompt, bool):
             raise ValueError(f"tools_in_prompt={tools_in_prompt!r} must be True or False")
         _check_seconds("check_timeout", check_timeout)
@@ -178,7 +203,7 @@ class MCPEnv(AsyncTextEnv):
             _check_count("num_tasks", num_tasks, 1)
         if pool is not None and not isinstance(pool, ServerPool):
             raise ValueError(f"pool={pool!r:.80} must be a rllm_gym.mcp.ServerPool, or None for the shared one")
-        defaults = {"servers": servers, "check": check, "tools": tools}
+        defaults = {"servers": servers, "check": check, "setup": setup, "tools": tools}
         self._defaults = {key: value for key, value in defaults.items() if value is not None}
         if servers is not None:
             self._defaults["servers"] = servers_of(servers)
@@ -198,6 +223,7 @@ class MCPEnv(AsyncTextEnv):
         )
         self._pool = pool
         self.tools_in_prompt, self.max_calls, self.max_result_chars = tools_in_prompt, max_calls, max_result_chars
+        self.max_tools_chars = max_tools_chars
         self.call_timeout, self.check_timeout = call_timeout, check_timeout
         self._session: ToolSession | None = None
         self._instance: ToolTaskInstance | None = None
@@ -205,26 +231,27 @@ class MCPEnv(AsyncTextEnv):
         self._calls = CallLog()
         self._log: list[tuple[str, str]] = []
         self._errors, self._answer, self._template = 0, "", ""
+        self._graded = FAILED
 
     # Episode
 
     async def _async_begin(self, task: Task) -> str:
         await self._async_end()
         self._calls, self._log = CallLog(), []
-        self._errors, self._answer = 0, ""
+        self._errors, self._answer, self._graded = 0, "", FAILED
         self._instance = case = await self._instance_of(task)
-        seed = int(self.np_random.integers(2**31)) if case.seed is None else case.seed
+        self._seed = int(self.np_random.integers(2**31)) if case.seed is None else case.seed
         try:
-            self._session = session = await self._open(case, seed)
+            self._session = session = await self._open(case, self._seed)
+            self._name = WorkspaceAlias(session.workspace)
             self._available_tools = _available_tools(session.tools, case.tools)
-            observation = self._first_observation(task, case)
+            observation = self._first_observation(session, case)
         except TaskError as error:
             await self._async_end()
             raise TaskError(f"task {task.task_id!r}: {error}") from error
         except BaseException:
             await asyncio.shield(self._async_end())
             raise
-        self._name = WorkspaceAlias(session.workspace)
         return observation
 
     async def _instance_of(self, task: Task) -> ToolTaskInstance:
@@ -245,18 +272,20 @@ class MCPEnv(AsyncTextEnv):
         pool = self._pool or shared_pool()
         workspace = await pool.workspace(instance.servers)
         try:
-            servers = await instance.prepare(workspace)
+            servers = await instance.prepare(workspace, seed)
         except BaseException:
             await asyncio.shield(pool.discard(workspace))
             raise
         reserved = [tool.name for tool in ENDINGS]
         return await pool.open(servers, workspace=workspace, seed=seed, reserved=reserved)
 
-    def _first_observation(self, task: Task, instance: ToolTaskInstance) -> str:
+    def _first_observation(self, session: ToolSession, instance: ToolTaskInstance) -> str:
         observation = first_observation(
             instance.goal,
             [*self._available_tools.values()],
+            {name: self._name.without_path(text) for name, text in session.instructions.items()},
             listed=self.tools_in_prompt,
+            max_tools_chars=self.max_tools_chars,
             max_calls=self.max_calls,
             max_turns=self.max_turns,
         )
@@ -264,7 +293,7 @@ class MCPEnv(AsyncTextEnv):
         if len(observation) > longest:
             raise TaskError(
                 f"it needs an observation of {len(observation)} characters, which exceeds "
-                f"max_observation_chars={longest}; increase it, or set tools_in_prompt=False"
+                f"max_observation_chars={longest}; increase it, lower max_tools_chars, or set tools_in_prompt=False"
             )
         return observation
 
@@ -292,11 +321,17 @@ class MCPEnv(AsyncTextEnv):
         if ending is not None:
             return await self._end(ending)
         results = await self._run(prepared)
+        changes = await self._changes_of_tools()
         observation = results_text(
             [(tool.name, result) for (tool, _), result in zip(prepared, results)],
             max_result_chars=self.max_result_chars,
-            max_chars=self.observation_space.max_length,  # type: ignore[attr-defined]
+            max_chars=self.observation_space.max_length - len(LOST) - len(changes),  # type: ignore[attr-defined]
         )
+        observation += changes
+        assert self._session is not None
+        if self._session.lost:
+            lost = {"stop_reason": StopReason.SERVER_LOST.value}
+            return Outcome(observation + LOST, {"task": 0.0}, terminated=True, info=lost)
         return Outcome(observation, {"task": 0.0})
 
     def _prepared(self, calls: Sequence[FunctionCall]) -> list[tuple[MCPTool, dict[str, Any]]]:
@@ -339,6 +374,16 @@ class MCPEnv(AsyncTextEnv):
             self._errors += result.is_error
         return [self._name.hidden(result) for result in results]
 
+    async def _changes_of_tools(self) -> str:
+        """Follow changes of the servers' tools; return what to tell the model, or ``""``."""
+        assert self._session is not None
+        assert self._instance is not None
+        if not await self._session.refresh():
+            return ""
+        before, self._available_tools = self._available_tools, _offered(self._session.tools, self._instance.tools)
+        longest: int = self.observation_space.max_length // 3  # type: ignore[attr-defined]
+        return changed_tools(before, self._available_tools, self.max_tools_chars)[:longest]
+
     async def _call(self, tool: MCPTool, arguments: dict[str, Any]) -> ToolResult:
         assert self._session is not None
         return await self._session.call(tool.name, self._name.real(arguments), timeout=self.call_timeout)
@@ -347,9 +392,32 @@ class MCPEnv(AsyncTextEnv):
         assert self._instance is not None
         assert self._session is not None
         self._answer = (end.answer or "")[:_ANSWER_CHARS]
-        solved = await self._instance.solved(end, self._session, self._calls.calls)
-        observation = "The task is done as asked." if solved else "The task is not done as asked."
-        return Outcome(observation, {"task": float(solved)}, terminated=True, success=solved)
+        try:
+            graded = await self._instance.graded(end, self._session, self._calls.calls)
+        except EnvironmentFault as fault:
+            if fault.kind != "check" or not await self._check_works():
+                raise
+            _logger.warning("%s; this counts as unsolved, because the check works in the initial state", fault)
+            graded = FAILED
+        self._graded = graded
+        done = {1.0: "done", 0.0: "not done"}.get(graded.score, "partly done")
+        observation = f"The task is {done} as asked."
+        return Outcome(observation, {"task": graded.score}, terminated=True, success=graded.passed)
+
+    async def _check_works(self) -> bool:
+        """Return whether the row's check finishes in the initial state of the episode, so that the model has caused
+        that it did not finish in the final one."""
+        case = self._instance
+        if not isinstance(case, ServerTaskInstance):
+            return False
+        try:
+            session = await self._open(case, self._seed)
+        except EnvironmentFault:
+            return False
+        try:
+            return await case.check_works(session)
+        finally:
+            await session.close()
 
     async def _async_end(self) -> None:
         session, self._session = self._session, None
@@ -363,6 +431,7 @@ class MCPEnv(AsyncTextEnv):
         info["tools_called"] = len(self._calls.calls)
         info["tool_errors"] = self._errors
         info["answer"] = self._answer
+        info["check_components"] = dict(self._graded.components)
         info["template"] = self._template
 
     @property
@@ -420,16 +489,15 @@ def _check_seconds(name: str, value: Any) -> None:
 
 def _available_tools(tools: Sequence[MCPTool], allowed: Sequence[str] | None) -> dict[str, MCPTool]:
     """Return the server tools that the task allows, and those that end the episode."""
-    if allowed is None:
-        chosen = list(tools)
-    else:
-        known = {name for tool in tools for name in (tool.name, tool.remote_name)}
-        for name in allowed:
-            if name not in known:
-                raise TaskError(
-                    f"its servers have no tool {name!r}; they have {', '.join(tool.name for tool in tools)}"
-                )
-        chosen = [tool for tool in tools if tool.name in allowed or tool.remote_name in allowed]
+    known = {name for tool in tools for name in (tool.name, tool.remote_name)}
+    for name in allowed or ():
+        if name not in known:
+            raise TaskError(f"its servers have no tool {name!r}; they have {', '.join(tool.name for tool in tools)}")
+    return _offered(tools, allowed)
+
+
+def _offered(tools: Sequence[MCPTool], allowed: Sequence[str] | None) -> dict[str, MCPTool]:
+    chosen = [tool for tool in tools if allowed is None or tool.name in allowed or tool.remote_name in allowed]
     return {tool.name: tool for tool in [*chosen, *ENDINGS]}
 
 

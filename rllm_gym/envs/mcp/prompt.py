@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import islice
 from typing import Any
 
 from rllm_gym.mcp.results import ToolResult
@@ -34,27 +35,47 @@ REPORT_INFEASIBLE = MCPTool(
 )
 ENDINGS = (FINISH, REPORT_INFEASIBLE)
 
+LOST = "\n\nThe task ends unsolved, because a server that it needs cannot go on after a call."
+
 EXAMPLE = '<tool_call>{"name": "…", "arguments": {…}}</tool_call>'
 
 _MAX_DESCRIPTION_CHARS = 400
 _MAX_SIGNATURE_CHARS = 400
-_MAX_TOOLS_CHARS = 20_000
+_NOTE_CHARS = (1_000, 400, 200, 100, 50)
+_MAX_NOTES = 200
+_MAX_NESTING = 3
 _MIN_RESULT_CHARS = 80
 
 
-def first_observation(goal: str, tools: Sequence[MCPTool], *, listed: bool, max_calls: int, max_turns: int) -> str:
+def first_observation(
+    goal: str,
+    tools: Sequence[MCPTool],
+    instructions: Mapping[str, str],
+    *,
+    listed: bool,
+    max_tools_chars: int,
+    max_calls: int,
+    max_turns: int,
+) -> str:
     """Return the first observation.
 
     Args:
         goal: The request.
         tools: The offered tools, including those that end the task.
+        instructions: What each server says about its use, by the server's name.
         listed: Whether the observation lists the tools.
+        max_tools_chars: Limit of the instructions, which get at most half of it, and the list of tools.
         max_calls: Most calls in a reply.
         max_turns: Number of replies.
     """
     parts = [goal]
+    for name, text in instructions.items():
+        server = f" of the server {name}" if len(instructions) > 1 else ""
+        words = _cut(text.strip(), max_tools_chars // 2 // len(instructions))
+        parts.append(f"Instructions for the tools{server}:\n{words}")
+        max_tools_chars -= len(words)
     if listed:
-        parts.append("Tools:\n" + tool_list(tools))
+        parts.append("Tools:\n" + tool_list(tools, max_tools_chars))
     several = f", up to {max_calls} of them in one reply" if max_calls > 1 else ", one in a reply"
     parts.append(
         f"Call tools with {EXAMPLE}{several}; the results come back. When you are done, reply with the final answer "
@@ -64,31 +85,69 @@ def first_observation(goal: str, tools: Sequence[MCPTool], *, listed: bool, max_
     return "\n\n".join(parts)
 
 
-def tool_list(tools: Sequence[MCPTool]) -> str:
-    """Return one line per tool, ``name(parameter: type, other: type = default): description``; long lines are cut."""
-    lines: list[str] = []
-    left = _MAX_TOOLS_CHARS
-    for tool in tools:
-        line = f"- {tool.name}({_line(_parameters(tool.input_schema), _MAX_SIGNATURE_CHARS)})"
-        if description := _line(tool.description, _MAX_DESCRIPTION_CHARS):
-            line += f": {description}"
-        left -= len(line)
-        if left < 0:
-            line = f"- {tool.name}"  # at least the tool's name
-        lines.append(line)
-    return "\n".join(lines)
+def tool_list(tools: Sequence[MCPTool], max_chars: int) -> str:
+    """Return one line per tool, ``name(parameter: type, other: type = default): description``, and below it one line
+    per parameter that has a description or is inside another one.
+
+    If there are more than ``max_chars`` characters, the descriptions of parameters are cut, then those of optional ones
+    are left out, then all, and then only the names of the last tools remain.
+    """
+    heads = [_head(tool) for tool in tools]
+    notes = [
+        [
+            (_line(label, _MAX_SIGNATURE_CHARS), _line(text, _NOTE_CHARS[0]), needed)
+            for label, text, needed in islice(_notes(tool.input_schema, tool.input_schema), _MAX_NOTES)
+        ]
+        for tool in tools
+    ]
+    for note_chars, optional in (*((chars, True) for chars in _NOTE_CHARS), (_NOTE_CHARS[-1], False)):
+        lines = []
+        for head, parameters in zip(heads, notes):
+            lines.append(head)
+            for label, text, needed in parameters:
+                if needed or optional:
+                    lines.append(f"    {label}" + (f": {_cut(text, note_chars)}" if text else ""))
+        if sum(len(line) + 1 for line in lines) <= max_chars:
+            return "\n".join(lines)
+    return "\n".join(_within(heads, tools, max_chars))
+
+
+def changed_tools(before: Mapping[str, MCPTool], now: Mapping[str, MCPTool], max_chars: int) -> str:
+    """Return what to add to an observation when the tools have changed, ``""`` if they have not."""
+    changed = [tool for name, tool in now.items() if before.get(name) != tool]
+    removed = [name for name in before if name not in now]
+    parts = [f"New or changed tools:\n{tool_list(changed, max_chars)}"] if changed else []
+    parts += [f"Tools that no longer exist: {', '.join(removed)}"] if removed else []
+    return "".join(f"\n\n{part}" for part in parts)
+
+
+def _head(tool: MCPTool) -> str:
+    line = f"- {tool.name}({_line(_parameters(tool.input_schema), _MAX_SIGNATURE_CHARS)})"
+    description = _line(tool.description, _MAX_DESCRIPTION_CHARS)
+    return f"{line}: {description}" if description else line
+
+
+def _within(heads: Sequence[str], tools: Sequence[MCPTool], left: int) -> Iterator[str]:
+    for head, tool in zip(heads, tools):
+        left -= len(head) + 1
+        yield head if left >= 0 else f"- {tool.name}"  # at least the tool's name
+
+
+def _properties(schema: Mapping[str, Any]) -> Iterator[tuple[str, Any, bool]]:
+    """Yield the name and schema of each property, and whether it is required."""
+    properties, required = schema.get("properties"), schema.get("required")
+    if isinstance(properties, dict):
+        needed = required if isinstance(required, list) else []
+        for name, wanted in properties.items():
+            yield name, wanted, name in needed
 
 
 def _parameters(schema: Mapping[str, Any]) -> str:
-    properties, required = schema.get("properties"), schema.get("required")
-    if not isinstance(properties, dict):
-        return ""
-    needed = required if isinstance(required, list) else []
-    return ", ".join(_parameter(name, wanted, name in needed) for name, wanted in properties.items())
+    return ", ".join(_parameter(name, wanted, needed, schema) for name, wanted, needed in _properties(schema))
 
 
-def _parameter(name: str, schema: Any, needed: bool) -> str:
-    text = f"{name}: {_type(schema)}"
+def _parameter(name: str, schema: Any, needed: bool, root: Mapping[str, Any]) -> str:
+    text = f"{name}: {_type(schema, root)}"
     if needed:
         return text
     if isinstance(schema, dict) and schema.get("default") is not None:
@@ -96,18 +155,61 @@ def _parameter(name: str, schema: Any, needed: bool) -> str:
     return f"{text}, optional"
 
 
-def _type(schema: Any) -> str:
-    if not isinstance(schema, dict):
-        return "any"
+def _notes(
+    schema: Mapping[str, Any], root: Mapping[str, Any], path: str = "", nesting: int = 0, outer_needed: bool = True
+) -> Iterator[tuple[str, str, bool]]:
+    """Yield a label, a description and whether it is required, for each parameter with a description or in another."""
+    for name, described, needed in _properties(schema):
+        inner = _resolved(described, root)
+        text = inner.get("description")
+        if nesting or isinstance(text, str):
+            label = _parameter(path + name, described, needed, root) if nesting else name
+            yield label, text if isinstance(text, str) else "", needed and outer_needed
+        below = path + name
+        for _ in range(_MAX_NESTING):
+            if inner.get("type") == "array":
+                inner, below = _resolved(inner.get("items"), root), f"{below}[]"
+        if nesting < _MAX_NESTING:
+            yield from _notes(inner, root, f"{below}.", nesting + 1, needed and outer_needed)
+
+
+def _resolved(schema: Any, root: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the schema that a reference inside ``root``, or a choice with only one other value than null, stands for;
+    ``{}`` if there is none. An outer description comes first."""
+    for _ in range(8):
+        if not isinstance(schema, dict):
+            break
+        outer = {"description": schema["description"]} if isinstance(schema.get("description"), str) else {}
+        reference = schema.get("$ref")
+        if isinstance(reference, str) and reference.startswith("#/"):
+            inner: Any = root
+            for key in reference[2:].split("/")[:8]:
+                inner = inner.get(key) if isinstance(inner, dict) else None
+        else:
+            choices: list[Any] = next(
+                (schema[key] for key in ("anyOf", "oneOf", "allOf") if isinstance(schema.get(key), list)), []
+            )
+            choices = [one for one in choices[:8] if one != {"type": "null"}]
+            if len(choices) != 1:
+                return schema
+            inner = choices[0]
+        schema = {**inner, **outer} if isinstance(inner, dict) else None
+    return {}
+
+
+def _type(schema: Any, root: Mapping[str, Any], nesting: int = 0) -> str:
+    schema = _resolved(schema, root)
     if isinstance(schema.get("enum"), list):
         return " | ".join(json.dumps(value, ensure_ascii=False) for value in schema["enum"][:20])
-    for key in ("anyOf", "oneOf"):
-        if isinstance(schema.get(key), list):
-            return " | ".join(_type(one) for one in schema[key][:8] if one != {"type": "null"})
     kind = schema.get("type", "any")
+    for key in ("anyOf", "oneOf"):
+        if isinstance(schema.get(key), list) and nesting < _MAX_NESTING:
+            return " | ".join(_type(one, root, nesting + 1) for one in schema[key][:8] if one != {"type": "null"})
     if isinstance(kind, list):
         return " | ".join(str(one) for one in kind[:8])
-    return f"array of {_type(schema['items'])}" if kind == "array" and "items" in schema else str(kind)
+    if kind == "array" and "items" in schema and nesting < _MAX_NESTING:
+        return f"array of {_type(schema['items'], root, nesting + 1)}"
+    return str(kind)
 
 
 def _line(text: str, max_chars: int) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -17,15 +18,16 @@ from rllm_gym.mcp.servers import HttpServer, InProcessServer, Server, StdioServe
 MAX_PROMPT_CHARS = 50_000
 MAX_SERVERS = 16
 MAX_FILES = 1_000
-MAX_FILE_CHARS = 10_000_000
+MAX_FILE_BYTES = 10_000_000
 
-_ROW_KEYS = ("prompt", "servers", "answer", "check", "infeasible", "tools", "workspace", "data")
-_RUNS_CODE = ("servers", "check")
+_ROW_KEYS = ("prompt", "servers", "answer", "check", "infeasible", "tools", "workspace", "setup", "data")
+_RUNS_CODE = ("servers", "check", "setup")
 _FUNCTION = re.compile(r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*:[A-Za-z_]\w*")
+_OFFERED = ("offers", "elicitations", "samples")
 _SERVER_KEYS: dict[str, tuple[str, ...]] = {
-    "command": ("command", "args", "env", "cwd", "name", "shared", "prestart", "timeout"),
-    "url": ("url", "headers", "name", "shared", "timeout"),
-    "in_process": ("in_process", "name", "timeout"),
+    "command": ("command", "args", "env", "cwd", "name", "shared", "prestart", "restartable", "timeout", *_OFFERED),
+    "url": ("url", "headers", "transport", "name", "shared", "timeout", *_OFFERED),
+    "in_process": ("in_process", "name", "restartable", "timeout", "offers"),
 }
 
 
@@ -41,7 +43,8 @@ class ServerTaskRow:
         infeasible: Whether reporting that the task cannot be done is right.
         tools: Names of the offered tools; ``None`` for all.
         workspace: Initial files, by relative path.
-        data: Additional data for the check.
+        setup: ``"module:function"`` (or the function) that prepares the workspace, or ``None``.
+        data: Additional data for the check and the setup.
     """
 
     prompt: str
@@ -50,7 +53,8 @@ class ServerTaskRow:
     check: Callable[..., Any] | None = None
     infeasible: bool = False
     tools: tuple[str, ...] | None = None
-    workspace: Mapping[str, str] = field(default_factory=dict)
+    workspace: Mapping[str, bytes] = field(default_factory=dict)
+    setup: Callable[..., Any] | None = None
     data: Any = None
 
 
@@ -59,7 +63,7 @@ class RowParser:
     """Converts rows to tasks.
 
     Attributes:
-        defaults: ``servers``, ``check`` and ``tools`` for rows without their own.
+        defaults: ``servers``, ``check``, ``setup`` and ``tools`` for rows without their own.
         trusted: Whether rows may name programs to run and functions to call; rows from the hub may not.
     """
 
@@ -92,8 +96,8 @@ class RowParser:
         if named:
             raise TaskError(
                 f"it has {' and '.join(map(repr, named))}, which run programs and functions on this machine; rows from "
-                "the hub must not: pass servers= and check= to the environment, or review the rows and save them "
-                "to a file"
+                "the hub must not: pass servers=, check= and setup= to the environment, or review the rows and save "
+                "them to a file"
             )
 
 
@@ -133,7 +137,9 @@ def _server_row(row: Mapping[str, Any]) -> ServerTaskRow:
     prompt = row.get("prompt")
     if not isinstance(prompt, str) or not prompt.strip() or len(prompt) > MAX_PROMPT_CHARS:
         raise TaskError(f"its prompt is {prompt!r:.80}; it must be a string of 1 to {MAX_PROMPT_CHARS} characters")
-    answer, check, infeasible, tools = (row.get(key) for key in ("answer", "check", "infeasible", "tools"))
+    answer, check, infeasible, tools, setup = (
+        row.get(key) for key in ("answer", "check", "infeasible", "tools", "setup")
+    )
     infeasible = False if infeasible is None else infeasible
     if not isinstance(infeasible, bool):
         raise TaskError(f"its infeasible is {infeasible!r:.80}; it must be true or false")
@@ -147,10 +153,11 @@ def _server_row(row: Mapping[str, Any]) -> ServerTaskRow:
         prompt,
         servers_of(row.get("servers")),
         answer,
-        None if check is None else _check_function(check),
+        None if check is None else _function("check", check, "state"),
         infeasible,
         None if tools is None else tuple(tools),
         _files(row.get("workspace")),
+        None if setup is None else _function("setup", setup, "workspace", "seed", "data"),
         row.get("data"),
     )
 
@@ -166,30 +173,47 @@ def _check_answer(answer: Any) -> None:
         raise TaskError(f"its answer is invalid: {error}") from error
 
 
-def _check_function(check: Any) -> Callable[..., Any]:
-    if callable(check):
-        return check  # type: ignore[no-any-return]
-    if not isinstance(check, str) or not _FUNCTION.fullmatch(check):
-        raise TaskError(f"its check is {check!r:.80}; it must be 'module:function'")
-    return find_function(check, "state")
+def _function(field_name: str, value: Any, *parameters: str) -> Callable[..., Any]:
+    if callable(value):
+        return value  # type: ignore[no-any-return]
+    if not isinstance(value, str) or not _FUNCTION.fullmatch(value):
+        raise TaskError(f"its {field_name} is {value!r:.80}; it must be 'module:function'")
+    return find_function(value, *parameters)
 
 
-def _files(files: Any) -> Mapping[str, str]:
+def _files(files: Any) -> Mapping[str, bytes]:
     if files is None:
         return {}
     if not isinstance(files, Mapping) or len(files) > MAX_FILES:
         raise TaskError(
-            f"its workspace is {files!r:.80}; it must be a mapping of at most {MAX_FILES} relative paths to texts"
+            f"its workspace is {files!r:.80}; it must be a mapping of at most {MAX_FILES} relative paths to contents"
         )
-    for name, text in files.items():
+    contents = {}
+    for name, content in files.items():
         path = PurePosixPath(name) if isinstance(name, str) and "\0" not in name else None
         if path is None or path.is_absolute() or ".." in path.parts or not path.parts:
             raise TaskError(
                 f"its workspace has a file {name!r:.80}; names must be relative paths inside it, such as 'notes/a.txt'"
             )
-        if not isinstance(text, str) or len(text) > MAX_FILE_CHARS:
-            raise TaskError(f"its file {name!r:.80} is not a text of at most {MAX_FILE_CHARS} characters")
-    return files
+        contents[name] = _content(name, content)
+    return contents
+
+
+def _content(name: str, content: Any) -> bytes:
+    if isinstance(content, str):
+        data = content.encode("utf-8", "surrogatepass")
+    elif isinstance(content, Mapping) and content.keys() == {"base64"}:
+        try:
+            data = base64.b64decode(content["base64"], validate=True)
+        except (ValueError, TypeError) as error:
+            raise TaskError(f"its file {name!r:.80} has invalid base64: {error}") from error
+    else:
+        raise TaskError(
+            f"its file {name!r:.80} is {content!r:.80}; it must be a text, or {{'base64': '…'}} for a file of bytes"
+        )
+    if len(data) > MAX_FILE_BYTES:
+        raise TaskError(f"its file {name!r:.80} has {len(data):,} bytes; at most {MAX_FILE_BYTES:,} are accepted")
+    return data
 
 
 # Servers

@@ -55,7 +55,7 @@ def server(name: str, tools: Callable[[], Sequence[ToolMethod]], *, instructions
             name, instructions=instructions or None, tools=[_tool(method) for method in tools()], log_level="ERROR"
         )
 
-    return InProcessServer(make, name=name)
+    return InProcessServer(make, name=name, restartable=True)  # the state is that of the methods
 
 
 def _tool(method: ToolMethod) -> Any:

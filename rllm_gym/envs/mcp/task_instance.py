@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-from rllm_gym.core import TaskError
+from rllm_gym.core import EnvironmentFault, TaskError
 from rllm_gym.envs.mcp.domains import DomainState, ToolTask, ToolTaskTemplate, wanted_facts
 from rllm_gym.envs.mcp.rows import ServerTaskRow
 from rllm_gym.envs.task_templates import TemplateTaskRow, build_template_task
 from rllm_gym.grading.answers import matches
-from rllm_gym.grading.user_checks import run_check, run_in_thread
-from rllm_gym.mcp import InProcessServer, Server, ToolResult, ToolSession
+from rllm_gym.grading.user_checks import FAILED, PASSED, CheckResult, run_check, run_function, run_in_thread
+from rllm_gym.mcp import InProcessServer, Server, ServerFault, ToolResult, ToolSession
 from rllm_gym.runtime.scratch import scratch_root
 
 STATE_DEADLINE_S = 60.0
@@ -26,6 +27,9 @@ KEPT_CHARS = 32_000_000
 """Limit of the call results kept for an episode's check: characters, and bytes of images."""
 
 _CUT_CHARS = 1_000
+_PLAIN_ANSWER = "0"
+"""An answer that checks can read as a text and as a number."""
+_logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,12 +112,12 @@ class ToolTaskInstance(Protocol):
     tools: tuple[str, ...] | None
     seed: int | None
 
-    async def prepare(self, workspace: Path) -> Sequence[Server]:
-        """Write the episode's initial files; return the servers to connect to."""
+    async def prepare(self, workspace: Path, seed: int) -> Sequence[Server]:
+        """Create the episode's initial state; return the servers to connect to."""
         ...
 
-    async def solved(self, end: ToolEpisodeEnd, session: ToolSession, calls: Sequence[ToolCallRecord]) -> bool:
-        """Return whether the end state and answer are as requested.
+    async def graded(self, end: ToolEpisodeEnd, session: ToolSession, calls: Sequence[ToolCallRecord]) -> CheckResult:
+        """Return whether, or how far, the end state and answer are as requested.
 
         Raises:
             EnvironmentFault: This cannot be determined; kind ``"check"``.
@@ -149,13 +153,13 @@ class BuiltinTaskInstance:
         """Create the case in a thread: it takes milliseconds, for which an event loop must not be blocked."""
         return await run_in_thread(cls, template, row, timeout=STATE_DEADLINE_S)  # type: ignore[no-any-return]
 
-    async def prepare(self, workspace: Path) -> Sequence[InProcessServer]:
+    async def prepare(self, workspace: Path, seed: int) -> Sequence[InProcessServer]:
         await run_in_thread(self.state.prepare, workspace, timeout=STATE_DEADLINE_S)
         return self.state.servers(workspace)
 
-    async def solved(self, end: ToolEpisodeEnd, session: ToolSession, calls: Sequence[ToolCallRecord]) -> bool:
+    async def graded(self, end: ToolEpisodeEnd, session: ToolSession, calls: Sequence[ToolCallRecord]) -> CheckResult:
         if not _answered_correctly(self.task.infeasible, self.task.answer, end):
-            return False
+            return FAILED
         return await run_check(self._has_expected_state, session.workspace, timeout=STATE_DEADLINE_S)
 
     def _has_expected_state(self, workspace: Path) -> bool:
@@ -173,27 +177,50 @@ class ServerTaskInstance:
         self.goal, self.servers, self.tools = row.prompt, row.servers, row.tools
         self.seed: int | None = None
 
-    async def prepare(self, workspace: Path) -> Sequence[Server]:
-        if self._row.workspace:
+    async def prepare(self, workspace: Path, seed: int) -> Sequence[Server]:
+        row = self._row
+        if row.workspace:
             await run_in_thread(self._write, workspace, timeout=STATE_DEADLINE_S)
+        if row.setup is not None:
+            try:
+                await run_in_thread(run_function, row.setup, workspace, seed, row.data, timeout=STATE_DEADLINE_S)
+            except Exception as error:
+                words = f"the setup of {row.prompt!r:.80} failed: {type(error).__name__}: {error}"
+                raise EnvironmentFault(words, kind="setup") from error
         return self.servers
 
     def _write(self, workspace: Path) -> None:
-        for name, text in self._row.workspace.items():
+        for name, content in self._row.workspace.items():
             path = workspace / name
             try:
                 path.parent.mkdir(parents=True, exist_ok=True)
-                path.write_bytes(text.encode("utf-8", "surrogatepass"))
+                path.write_bytes(content)
             except OSError as error:
                 raise TaskError(f"its file {name!r:.80} cannot be written: {error.strerror}") from error
 
-    async def solved(self, end: ToolEpisodeEnd, session: ToolSession, calls: Sequence[ToolCallRecord]) -> bool:
+    async def check_works(self, session: ToolSession) -> bool:
+        """Return whether the check finishes in the initial state."""
+        assert self._row.check is not None
+        state = ToolState(session.workspace, _PLAIN_ANSWER, None, (), self._row.data, session)
+        try:
+            await run_check(self._row.check, state, timeout=self._timeout)
+        except EnvironmentFault:
+            return False
+        return True
+
+    async def graded(self, end: ToolEpisodeEnd, session: ToolSession, calls: Sequence[ToolCallRecord]) -> CheckResult:
         row = self._row
         if not _answered_correctly(row.infeasible, row.answer, end):
-            return False
+            return FAILED
         if row.check is None:
-            return True
+            return PASSED
         state = ToolState(session.workspace, end.answer, end.infeasible, tuple(calls), row.data, session)
-        passed = await run_check(row.check, state, timeout=self._timeout)
-        # Otherwise a model could make a server forget what the check looks for, also during the check.
-        return passed and not session.lost_memory
+        try:
+            result = await run_check(row.check, state, timeout=self._timeout)
+        except EnvironmentFault as error:
+            if isinstance(error, ServerFault) or not session.unanswered:
+                raise
+            _logger.warning("%s; this counts as unsolved, because a server does not answer after a call", error)
+            return FAILED
+        # A model could have made a server end during the check, and forget what the check looks for.
+        return FAILED if session.lost else result

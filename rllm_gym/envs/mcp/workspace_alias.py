@@ -15,13 +15,15 @@ SHOWN = "/workspace"
 
 
 class WorkspaceAlias:
-    """Replaces a directory's path by :data:`SHOWN` in results, and the reverse in arguments.
+    """Replaces a directory's path by :data:`SHOWN` in results, and the reverse in paths and URIs of arguments.
 
     >>> name = WorkspaceAlias(Path("/tmp/x1"))
     >>> name.hidden(ToolResult("read /tmp/x1/a.txt")).text
     'read /workspace/a.txt'
     >>> name.real({"path": "/workspace/a.txt", "text": "see /workspace/a.txt"})
     {'path': '/tmp/x1/a.txt', 'text': 'see /workspace/a.txt'}
+    >>> name.real("file:///workspace/a.txt")
+    'file:///tmp/x1/a.txt'
     """
 
     def __init__(self, workspace: Path) -> None:
@@ -31,9 +33,10 @@ class WorkspaceAlias:
 
     def hidden(self, result: ToolResult) -> ToolResult:
         """Return the result with the directory's real path replaced in its text."""
-        return replace(result, text=self._without_name(result.text))
+        return replace(result, text=self.without_path(result.text))
 
-    def _without_name(self, text: str) -> str:
+    def without_path(self, text: str) -> str:
+        """Return the text with the directory's real path replaced."""
         for name in self._names:
             text = text.replace(name, SHOWN)
         return text
@@ -42,8 +45,9 @@ class WorkspaceAlias:
         """Return arguments in which each text that is a path below :data:`SHOWN` is the real path. A longer text that
         only mentions such a path is unchanged: it may be content to be written to a file."""
         if isinstance(value, str):
-            is_path = (value == SHOWN or value.startswith(SHOWN + "/")) and "\n" not in value
-            return self._path + value[len(SHOWN) :] if is_path else value
+            scheme, path = ("file://", value[7:]) if value.startswith("file://") else ("", value)
+            is_path = (path == SHOWN or path.startswith(SHOWN + "/")) and "\n" not in path
+            return scheme + self._path + path[len(SHOWN) :] if is_path else value
         if isinstance(value, Mapping):
             return {key: self.real(item) for key, item in value.items()}
         return [self.real(item) for item in value] if isinstance(value, list) else value

@@ -23,6 +23,7 @@ from rllm_gym.envs.web.task_instance import (
     WebTaskInstance,
     make_site_task_instance,
 )
+from rllm_gym.grading.user_checks import FAILED
 from rllm_gym.parsing.browser_actions import BrowserAction
 
 _HTML_CHARS = 2_000_000
@@ -60,7 +61,8 @@ class WebEnv(PageEnv):
     ``task``: 1 if the task is solved when the episode ends, else 0. A task on the built-in sites is solved if their
     state is exactly the requested one, with nothing else changed, and, if the goal asks for an answer, ``answer("…")``
     gives it (a number, date, time, text, set or list, in the usual notations). A task that cannot be done is solved by
-    ``report_infeasible`` with nothing changed. A user-provided row is graded by its ``check``, its ``answer``, or both.
+    ``report_infeasible`` with nothing changed. A user-provided row is graded by its ``check``, its ``answer``, or both;
+    a check may return a part of the reward, which counts if the model ended the episode.
     A browser that fails, or a check that raises, is an :class:`~rllm_gym.core.EnvironmentFault`, for which no reward is
     given.
 
@@ -71,7 +73,8 @@ class WebEnv(PageEnv):
 
     ## Information
     The keys of :class:`~rllm_gym.core.TextEnv`, and ``url: str``, of the page, and ``action_error: str``, why the last
-    action failed (``""`` if it did not). ``tools`` contains the actions as tool schemas.
+    action failed (``""`` if it did not), and ``check_components: dict[str, float]``, the named components of a check at
+    the end (else empty). ``tools`` contains the actions as tool schemas.
 
     ## Arguments
 
@@ -84,9 +87,10 @@ class WebEnv(PageEnv):
             ``"hf:repo[:config][@split]"``, a list of rows or tasks, or a :class:`~rllm_gym.data.Taskset`. Rows are
             ``{"url", "goal", "origins": [...], "check": "module:function", "id"?}`` with optional ``"answer": {"type",
             "value"}``, ``"infeasible": true`` and ``"data": {...}`` (for the check), or built-in tasks
-            ``{"template", "seed", "difficulty"}``. ``check(state: PageState, answer: str | None) -> bool`` (it may be
-            ``async``) is called when the episode ends; the answer is ``None`` if none was given. A row names code that
-            is run on this machine: use only rows that you trust.
+            ``{"template", "seed", "difficulty"}``. ``check(state: PageState, answer: str | None)`` (it may be
+            ``async``) is called when the episode ends; the answer is ``None`` if none was given. It returns a truth
+            value or a number from 0 to 1, or a pair of it and named components (``{name: number from 0 to 1}``). A row
+            names code that is run on this machine: use only rows that you trust.
         sites: Built-in sites to draw tasks from, such as ``"shop"`` or ``["shop", "mail"]``; ``None`` for all.
         templates: Templates to draw from, by name (see ``rllm_gym.envs.web.sites.TEMPLATES``) or your own
             :class:`~rllm_gym.envs.web.sites.task.WebTaskTemplate` objects; ``None`` for all. With ``tasks``, the
@@ -177,6 +181,7 @@ class WebEnv(PageEnv):
 
     async def _open_task(self, task: Task) -> None:
         case = self._instance = await self._set_up(task)
+        self._graded = FAILED
         self._goal = case.goal
         await self._open(case.start, sites=case.sites, origins=case.origins)
 
@@ -192,6 +197,10 @@ class WebEnv(PageEnv):
         except TaskError as error:
             raise TaskError(f"task {task.task_id!r}: {error}") from error
 
+    def _add_info(self, info: dict[str, Any]) -> None:
+        super()._add_info(info)
+        info["check_components"] = dict(self._graded.components)
+
     async def _after(self, action: BrowserAction) -> tuple[float | None, bool]:
         ending = WebEpisodeEnd()
         if action.name == "answer":
@@ -201,9 +210,9 @@ class WebEnv(PageEnv):
         elif self._turn + 1 < self.max_turns:
             return None, False
         assert self._instance is not None
-        solved = await self._instance.solved(ending, lambda: self._state(ending))
+        self._graded = graded = await self._instance.graded(ending, lambda: self._state(ending))
         # Running out of turns is a truncation, because the model did not choose to end the episode.
-        return (float(solved) if solved or ending.ended_by_model else None), solved
+        return (graded.score if graded.passed or ending.ended_by_model else None), graded.passed
 
     async def _state(self, end: WebEpisodeEnd) -> PageState:
         view, session = await self._observe(), self._open_session

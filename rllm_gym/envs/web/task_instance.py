@@ -14,7 +14,7 @@ from rllm_gym.envs.web.rows import PageRow
 from rllm_gym.envs.web.sites.http import Handler, Request, Response
 from rllm_gym.envs.web.sites.task import SiteState, WebTask, WebTaskTemplate
 from rllm_gym.grading.answers import matches
-from rllm_gym.grading.user_checks import find_function, run_check, run_in_thread
+from rllm_gym.grading.user_checks import FAILED, PASSED, CheckResult, find_function, run_check, run_in_thread
 
 SITE_DEADLINE_S = 60.0
 """Deadline in seconds for creating a site's data, or comparing it at the end."""
@@ -46,8 +46,8 @@ class WebTaskInstance(Protocol):
     sites: Mapping[str, Handler]
     origins: tuple[str, ...]
 
-    async def solved(self, end: WebEpisodeEnd, state: Callable[[], Awaitable[PageState]]) -> bool:
-        """Return whether the end state and answer are as requested.
+    async def graded(self, end: WebEpisodeEnd, state: Callable[[], Awaitable[PageState]]) -> CheckResult:
+        """Return whether, or how far, the end state and answer are as requested.
 
         Args:
             end: How the model ended the episode.
@@ -94,11 +94,12 @@ class SiteTaskInstance:
 
         return answer
 
-    async def solved(self, end: WebEpisodeEnd, state: Callable[[], Awaitable[PageState]]) -> bool:
+    async def graded(self, end: WebEpisodeEnd, state: Callable[[], Awaitable[PageState]]) -> CheckResult:
         try:
-            return bool(await run_in_thread(self.is_solved, end, timeout=SITE_DEADLINE_S))
+            solved = await run_in_thread(self.is_solved, end, timeout=SITE_DEADLINE_S)
         except Exception as error:
             raise _fault(f"the site state of the task {self.task.goal!r:.200} cannot be compared", error) from error
+        return PASSED if solved else FAILED
 
     def is_solved(self, end: WebEpisodeEnd) -> bool:
         """Return whether the state is exactly as requested and the answer is right. Blocks for milliseconds."""
@@ -148,12 +149,12 @@ class PageTaskInstance:
         self.goal, self.start, self.origins = row.goal, row.url, row.origins
         self.sites: Mapping[str, Handler] = {}
 
-    async def solved(self, end: WebEpisodeEnd, state: Callable[[], Awaitable[PageState]]) -> bool:
+    async def graded(self, end: WebEpisodeEnd, state: Callable[[], Awaitable[PageState]]) -> CheckResult:
         row = self._row
         if row.infeasible != (end.infeasible is not None):
-            return False
+            return FAILED
         if row.answer is not None and (end.answer is None or not matches(row.answer, end.answer)):
-            return False
+            return FAILED
         if self._check is None:
-            return True
+            return PASSED
         return await run_check(self._check, await state(), end.answer, timeout=self._timeout)
