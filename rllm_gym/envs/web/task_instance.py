@@ -45,6 +45,7 @@ class WebTaskInstance(Protocol):
     start: str
     sites: Mapping[str, Handler]
     origins: tuple[str, ...]
+    files: Mapping[str, bytes]
 
     async def solved(self, end: WebEpisodeEnd, state: Callable[[], Awaitable[PageState]]) -> bool:
         """Return whether the end state and answer are as requested.
@@ -84,6 +85,7 @@ class SiteTaskInstance:
             origin: self._locked(handler) for origin, handler in self.app.handlers().items()
         }
         self.origins: tuple[str, ...] = ()
+        self.files: Mapping[str, bytes] = self.task.files
 
     def _locked(self, handler: Handler) -> Handler:
         """Return a handler that serves one request or comparison at a time; the browser calls it from its thread."""
@@ -145,7 +147,7 @@ class PageTaskInstance:
     def __init__(self, row: PageRow, *, check_timeout: float) -> None:
         self._row, self._timeout = row, check_timeout
         self._check = None if row.check is None else find_function(row.check, "state", "answer")
-        self.goal, self.start, self.origins = row.goal, row.url, row.origins
+        self.goal, self.start, self.origins, self.files = row.goal, row.url, row.origins, row.files
         self.sites: Mapping[str, Handler] = {}
 
     async def solved(self, end: WebEpisodeEnd, state: Callable[[], Awaitable[PageState]]) -> bool:
