@@ -318,7 +318,7 @@ def test_the_mouse_by_coordinates(pool):
             "mouse_down(150, 120)", "mouse_move(160.0, 130)", 'keyboard_down("Shift")', "mouse_up(170, 140)",
             'keyboard_up("Shift")',
         )  # fmt: skip
-        assert drawn == "move 150,120 0; down 150,120 1; move 160,130 1; move 170,140 1; up 170,140 0"
+        assert drawn == "move 150,120 0; down 150,120 1; move 160,130 1; move 170,140 1S; up 170,140 0S"
         assert "dblclick 150,120 0" in await does("mouse_dblclick(150, 120)")
         assert "contextmenu 150,120" in await does('mouse_click(150, 120, "right")')
         assert (await does('keyboard_down("Shift")', "mouse_move(151, 121)", 'keyboard_up("Shift")')).endswith("0S")
@@ -395,6 +395,9 @@ def test_a_dialog_is_answered_as_the_model_chooses(pool):
         assert await driver.do("click(<Tell>)") == ""
         assert "'told'" in driver.view.text
         assert await driver.output_text() == "alerted"
+        await driver.do("click(<Endless>)")
+        assert await driver.session.evaluate("1 + 1") == 2  # which dismisses them, until the scripts are stopped
+        await driver.do("reload()")
         await driver.do("click(<Endless>)")
         for _ in range(20):
             if "its scripts stopped" in driver.view.text:

@@ -407,6 +407,7 @@ def test_boxes_and_marks_locate_the_elements() -> None:
     try:
         observation, info = marked.reset(seed=0)
         assert "boxes" not in info
+        assert 'button "Ask" box' not in observation["text"]
         assert observation in marked.observation_space
         left, top, width, _ = boxes[str(ask)]
         edge = observation["image"][top, left : left + width]

@@ -192,7 +192,10 @@ class _ActionContext:
     def open_drag(self) -> Drag | None:
         """Return the drag of the left button that is held in this tab."""
         drag = self.registry.drag
-        return drag if drag is not None and drag.isolated is self.tab.isolated else None
+        if drag is None or drag.isolated is not self.tab.isolated:
+            return None
+        drag.modifiers = self.bits
+        return drag
 
     def key(self, text: str) -> str:
         try:
@@ -333,7 +336,6 @@ async def _drag(context: _ActionContext, action: BrowserAction) -> None:
 
 async def _scroll_to(context: _ActionContext, action: BrowserAction) -> None:
     await context.on_element(action.element, "scrollTo")
-    await context.point_of(action.element, "locate", True)  # scrolls the frames that it is in
 
 
 async def _at_place(context: _ActionContext, action: BrowserAction) -> None:
@@ -502,6 +504,8 @@ async def _upload(context: _ActionContext, action: BrowserAction) -> None:
         raise ActionFailed("It did not ask for a file when it was clicked.") from None
     finally:
         context.tabs.chooser = None
+    if "backendNodeId" not in asked:
+        raise ActionFailed("It asked for a file without a field for files, which cannot be answered here.")
     answer = await context.tab.isolated.call_on_node(asked["frameId"], asked["backendNodeId"], "setFiles", files)
     if "error" in answer:
         raise ActionFailed(f"The field {answer['error']}.")

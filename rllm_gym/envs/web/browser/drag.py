@@ -23,13 +23,13 @@ class Drag:
     Args:
         isolated: The isolated worlds of the page.
         frames: The frames in which the drag may start.
-        modifiers: The protocol's bits of keys that are held.
+        modifiers: The protocol's bits of keys that are held; may be changed meanwhile.
     """
 
     def __init__(self, isolated: IsolatedWorlds, frames: Sequence[str], modifiers: int = 0) -> None:
         self.isolated = isolated
         self._frames = frames
-        self._modifiers = modifiers
+        self.modifiers = modifiers
         self._at = (0.0, 0.0)
         self._drag_intercepted: asyncio.Future[dict[str, Any]] = asyncio.get_running_loop().create_future()
         self._data: dict[str, Any] | None = None
@@ -102,10 +102,10 @@ class Drag:
 
     async def _mouse(self, kind: str, **more: Any) -> None:
         x, y = self._at
-        more["modifiers"] = self._modifiers
+        more["modifiers"] = self.modifiers
         await self.isolated.send("Input.dispatchMouseEvent", deadline_s=INPUT_S, type=kind, x=x, y=y, **more)
 
     async def _drag(self, kind: str) -> None:
         x, y = self._at
-        more = {"data": self._data, "modifiers": self._modifiers}
+        more = {"data": self._data, "modifiers": self.modifiers}
         await self.isolated.send("Input.dispatchDragEvent", deadline_s=INPUT_S, type=kind, x=x, y=y, **more)

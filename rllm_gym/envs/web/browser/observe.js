@@ -291,7 +291,9 @@ function addPlain(element, tag, display, children, into) {
   }
   if (!kept.length) return;
   if (display.startsWith("inline") || display === "contents") into.push({ c: kept });
-  else into.push({ b: 1, c: kept });
+  else if (walk.limits.boxes && kept.length === 1 && kept[0].t !== undefined) {
+    into.push({ r: "text", s: kept[0].t, p: boxOf(rectOf(element)), y: kept[0].y });
+  } else into.push({ b: 1, c: kept });
 }
 
 // A hidden checkbox whose label is styled as one: clicks go to the label.
@@ -329,7 +331,7 @@ function placeWithin(element, tag, style, display, place) {
   if (rect.width > 0 || rect.height > 0) {
     within.outside =
       (within.clip !== null && !overlap(rect, within.clip)) ||
-      (rect.right + scrollX <= 0 && !walk.rightToLeft) || rect.bottom + scrollY <= 0;
+      (!place.scrolls && ((rect.right + scrollX <= 0 && !walk.rightToLeft) || rect.bottom + scrollY <= 0));
     within.side = rect.top >= place.view.bottom ? 1 : rect.bottom <= place.view.top ? -1 : 0;
   }
   within.unseen = hidden || within.outside;
@@ -346,6 +348,7 @@ function placeWithin(element, tag, style, display, place) {
   if (scrollable(overflowX) || scrollable(overflowY)) {
     within.view = intersection(place.view, rect);
     within.clip = null;
+    within.scrolls = true; // so that what is above or left of the document can be scrolled into view
   } else {
     within.clip = within.clip ? intersection(within.clip, rect) : rect;
     within.clipPositioned = position !== "static";

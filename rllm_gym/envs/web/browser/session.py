@@ -227,14 +227,15 @@ class BrowserSession:
 
     async def _observe(self, screenshot: bool, chars: int, boxes: bool, marks: bool) -> PageView:
         try:
-            view = await self._observe_page(screenshot, chars, boxes or marks)
+            view = await self._observe_page(screenshot, chars, boxes, marks)
         except _DialogOpened:
             view = observe_dialog(self.registry)
             return replace(view, image=await self._latest_screenshot()) if screenshot else view
         self._image = view.image
-        if marks and view.image is not None:
-            view = replace(view, image=with_marks(view.image, view.elements))
-        return view
+        if not marks or view.image is None:
+            return view
+        image = with_marks(view.image, view.elements)
+        return replace(view, image=image)
 
     async def _latest_screenshot(self) -> npt.NDArray[np.uint8]:
         """Return a screenshot, or the latest one while a dialog waits for an answer."""
@@ -246,22 +247,26 @@ class BrowserSession:
                 self._image = np.zeros((height, width, 3), np.uint8)
         return self._image
 
-    async def _observe_page(self, screenshot: bool, chars: int, boxes: bool) -> PageView:
+    async def _observe_page(self, screenshot: bool, chars: int, boxes: bool, marks: bool) -> PageView:
         for _ in range(_OBSERVE_TRIES - 1):
             await self._ensure_responsive()
             try:
-                return await self._observe_once(screenshot, chars, boxes)
+                return await self._observe_once(screenshot, chars, boxes, marks)
             except DocumentGone:
                 async with self._scripts_paused():
-                    return await self._observe_once(screenshot, chars, boxes)
+                    return await self._observe_once(screenshot, chars, boxes, marks)
             except BrowserFault as fault:
                 # The page crashed during the observation, or its scripts, and ours with them, were just stopped.
                 await self._recover(fault)
-        return await self._observe_once(screenshot, chars, boxes)
+        return await self._observe_once(screenshot, chars, boxes, marks)
 
-    async def _observe_once(self, screenshot: bool, chars: int, boxes: bool) -> PageView:
+    async def _observe_once(self, screenshot: bool, chars: int, boxes: bool, marks: bool) -> PageView:
         async def view() -> PageView:
             seen = await observe(self.registry, chars=chars, boxes=boxes)
+            if marks and not boxes:  # the text does not show the boxes
+                located = (await observe(self.registry, chars=chars, boxes=True)).elements
+                placed = {n: replace(item, box=located[n].box) for n, item in seen.elements.items() if n in located}
+                seen = replace(seen, elements=placed)
             if not screenshot:
                 return seen
             return replace(seen, image=await self.within(self._screenshot(), ANSWER_S, "taking a screenshot"))
