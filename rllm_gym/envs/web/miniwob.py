@@ -71,7 +71,22 @@ _HIDDEN = b"""
 # The variables are those of core.js; pages outside of MiniWoB++ do not have them.
 _STATE = """typeof WOB_DONE_GLOBAL === 'undefined' || !core.ept0 ? null : {
   done: Boolean(WOB_DONE_GLOBAL), raw: Number(WOB_RAW_REWARD_GLOBAL)}"""
-_GOAL = """(() => { const said = core.getUtterance(); return typeof said === 'string' ? said : said.utterance; })()"""
+# Some goals show a colour or an icon instead of a word: they are named, since the line is hidden.
+_GOAL = """(() => {
+  const query = document.getElementById('query'), copy = query.cloneNode(true), words = copy.querySelectorAll('*');
+  let shown = false;
+  query.querySelectorAll('*').forEach((item, index) => {
+    if (item.textContent.trim() || item.children.length) return;
+    const icon = [...item.classList].find((name) => name.startsWith('ui-icon-'));
+    const color = getComputedStyle(item).backgroundColor;
+    const look = icon ? icon.slice(8) : color === 'rgba(0, 0, 0, 0)' ? '' : color;
+    words[index].textContent = look;
+    shown ||= look !== '';
+  });
+  if (shown) return copy.textContent;
+  const said = core.getUtterance();
+  return typeof said === 'string' ? said : said.utterance;
+})()"""
 
 
 class MiniWoBEnv(PageEnv):
