@@ -306,7 +306,7 @@ function upload(number, files) {
   const field = fieldOf(number);
   if (!field) return { gone: true };
   if (is(field, "input") && field.type === "file") return setFiles(field, files);
-  const inside = field.querySelectorAll("input[type=file]");
+  const inside = findAll(field, "input[type=file]");
   return inside.length === 1 ? setFiles(inside[0], files) : { chooser: true };
 }
 
@@ -339,7 +339,7 @@ function selectText(number, text) {
   let all = "";
   for (let node = walker.nextNode(); node && all.length < MOST_SELECTED; node = walker.nextNode()) {
     const parent = parentNode(node);
-    if (SKIPPED.has(localName(parent)) || !parent.checkVisibility({ visibilityProperty: true })) continue;
+    if (SKIPPED.has(localName(parent)) || !isVisible(parent, { visibilityProperty: true })) continue;
     parts.push([all.length, node]);
     all += node.data.replace(/\s+/g, "");
   }

@@ -130,10 +130,10 @@ function visit(element, into, place) {
 const boxOf = (rect) => [rect.left, rect.top, rect.width, rect.height].map(Math.round);
 
 // Points on the outline of a shape, in the view: the corners of one that has corners, else some at equal distances.
-const OUTLINE_POINTS = 9, MOST_CORNERS = 24;
+const OUTLINE_POINTS = 9, MOST_CORNERS = 24, LONGEST_PATH = 20_000;
 function outlineOf(shape) {
   const matrix = shape.getScreenCTM?.();
-  if (!matrix || !shape.getTotalLength) return undefined;
+  if (!matrix || !shape.getTotalLength || (attribute(shape, "d") ?? "").length > LONGEST_PATH) return undefined;
   let points;
   try {
     if (shape.points) points = [...shape.points].slice(0, MOST_CORNERS);

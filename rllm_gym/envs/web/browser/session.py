@@ -226,16 +226,20 @@ class BrowserSession:
         return BrowserFault(f"{what}: {_first_line(error)}", kind="page_lost")
 
     async def _observe(self, screenshot: bool, chars: int, boxes: bool, marks: bool) -> PageView:
-        try:
-            view = await self._observe_page(screenshot, chars, boxes, marks)
-        except _DialogOpened:
-            view = observe_dialog(self.registry)
-            return replace(view, image=await self._latest_screenshot()) if screenshot else view
+        for _ in range(_OBSERVE_TRIES):
+            try:
+                view = await self._observe_page(screenshot, chars, boxes, marks)
+                break
+            except _DialogOpened:
+                if self.tabs.waiting:  # else it was closed meanwhile, for example with its tab
+                    view = observe_dialog(self.registry)
+                    return replace(view, image=await self._latest_screenshot()) if screenshot else view
+        else:
+            raise BrowserFault("the page opened and closed one dialog after another", kind="page_unreadable")
         self._image = view.image
         if not marks or view.image is None:
             return view
-        image = with_marks(view.image, view.elements)
-        return replace(view, image=image)
+        return replace(view, image=with_marks(view.image, view.elements))
 
     async def _latest_screenshot(self) -> npt.NDArray[np.uint8]:
         """Return a screenshot, or the latest one while a dialog waits for an answer."""
@@ -354,11 +358,13 @@ class BrowserSession:
         """Return whether the active tab's scripts answer. ``stop``: stop the running script first."""
         asked = asyncio.ensure_future(self._answers(seconds, stop))
         waited: list[asyncio.Future[Any]] = [asked, self.tabs.dialog_opened]
-        await asyncio.wait(waited, return_when=asyncio.FIRST_COMPLETED)
-        if self.tabs.waiting:
+        try:
+            await asyncio.wait(waited, return_when=asyncio.FIRST_COMPLETED)
+            if self.tabs.waiting:
+                raise _DialogOpened
+            return await asked
+        finally:
             asked.cancel()
-            raise _DialogOpened
-        return await asked
 
     async def _answers(self, seconds: float, stop: bool) -> bool:
         with contextlib.suppress(Exception):
