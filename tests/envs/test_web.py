@@ -150,6 +150,18 @@ def checks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
         """
 import asyncio, threading
 over = threading.Event()
+seeds = []
+def prepare(url, seed, data):
+    seeds.append(seed)
+    return {"session": f"of {data['word']}"} if url.startswith("http://127") else None
+async def prepare_async(url, seed, data):
+    return None
+def unprepared(url, seed, data):
+    raise OSError("no database")
+def vague_setup(url, seed, data):
+    return {"session": 3}
+def logged_in(state, answer):
+    return state.evaluate("document.cookie") == "session=of kettle"
 def done(state, answer):
     return state.evaluate("localStorage.done") == "1" and answer == state.data["word"]
 async def done_async(state, answer):
@@ -298,6 +310,32 @@ def test_rows_of_the_user_are_graded_by_their_checks(server: str, checks: str) -
         assert env.step("report_infeasible()")[1] == 1
     finally:
         env.close()
+
+
+def test_a_setup_prepares_the_server_and_logs_in(server: str, checks: str) -> None:
+    page = {"url": server, "goal": "Look.", "check": f"{checks}:logged_in", "data": {"word": "kettle"}}
+    for setup, fault, reward in (
+        ("prepare", "", 1),
+        ("prepare_async", "", 0),
+        ("unprepared", "OSError: no database", 0),
+        ("vague_setup", "cookies by name", 0),
+    ):
+        env = WebEnv(tasks=[{**page, "setup": f"{checks}:{setup}"}])
+        try:
+            if fault:
+                with pytest.raises(EnvironmentFault, match=fault) as raised:
+                    env.reset(seed=0)
+                assert raised.value.kind == "setup"
+                continue
+            for _ in range(2):
+                env.reset(seed=5)
+                assert env.step("answer()")[1] == reward
+        finally:
+            env.close()
+    first, second = sys.modules[checks].seeds
+    assert first == second
+    with pytest.raises(TaskError, match=r"setup is 'os\.system'"):
+        WebEnv(tasks=[{**page, "setup": "os.system"}])
 
 
 @pytest.mark.parametrize(

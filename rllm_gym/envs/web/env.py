@@ -90,9 +90,10 @@ class WebEnv(PageEnv):
         tasks: ``None`` for the built-in tasks; ``"path.jsonl"``, ``"path.parquet"``,
             ``"hf:repo[:config][@split]"``, a list of rows or tasks, or a :class:`~rllm_gym.data.Taskset`. Rows are
             ``{"url", "goal", "origins": [...], "check": "module:function", "id"?}`` with optional ``"answer": {"type",
-            "value"}``, ``"infeasible": true``, ``"files": {name: content}`` (for uploads) and ``"data": {...}`` (for
-            the check), or built-in tasks ``{"template", "seed", "difficulty"}``. ``check(state: PageState, answer: str
-            | None) -> bool`` (it may be ``async``) is called when the episode ends; the answer is ``None`` if none was
+            "value"}``, ``"infeasible": true``, ``"files": {name: content}`` (for uploads), ``"setup":
+            "module:function"`` (prepares the server, and returns cookies to log in) and ``"data": {...}`` (for the
+            check), or built-in tasks ``{"template", "seed", "difficulty"}``. ``check(state: PageState, answer: str |
+            None) -> bool`` (it may be ``async``) is called when the episode ends; the answer is ``None`` if none was
             given. A row names code that is run on this machine: use only rows that you trust.
         sites: Built-in sites to draw tasks from, such as ``"shop"`` or ``["shop", "mail"]``; ``None`` for all.
         templates: Templates to draw from, by name (see ``rllm_gym.envs.web.sites.TEMPLATES``) or your own
@@ -192,7 +193,8 @@ class WebEnv(PageEnv):
     async def _open_task(self, task: Task) -> None:
         case = self._instance = await self._set_up(task)
         self._goal = case.goal
-        await self._open(case.start, sites=case.sites, origins=case.origins, files=case.files)
+        cookies = await case.set_up(lambda: int(self.np_random.integers(2**31)))
+        await self._open(case.start, sites=case.sites, origins=case.origins, files=case.files, cookies=cookies)
 
     async def _set_up(self, task: Task) -> WebTaskInstance:
         try:

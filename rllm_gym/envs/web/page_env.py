@@ -194,14 +194,18 @@ class PageEnv(AsyncTextEnv):
         sites: Mapping[str, Handler],
         origins: Sequence[str],
         files: Mapping[str, bytes] | None = None,
+        cookies: Mapping[str, str] | None = None,
     ) -> None:
-        """Open a new context that can reach only these sites and origins and upload these files, at ``url``."""
+        """Open a new context that can reach only these sites and origins and upload these files, at ``url``.
+
+        The cookies are those of the site of ``url``.
+        """
         await self._async_end()
         self._view = None
         self._files = files or {}
         self._session = await self._pool().open(sites=sites, origins=origins, viewport=self.viewport, files=self._files)
         self._opened_in = os.getpid()
-        await self._session.goto(url)
+        await self._session.goto(url, cookies=cookies)
 
     @property
     def _open_session(self) -> BrowserSession:

@@ -24,7 +24,7 @@ MAX_FILE_BYTES = 5_000_000
 """Of all files of a row together."""
 
 _FILE_NAME = re.compile(r"[^/\\\x00-\x1f]{1,200}")
-_PAGE_KEYS = ("url", "goal", "origins", "check", "answer", "infeasible", "files", "data")
+_PAGE_KEYS = ("url", "goal", "origins", "setup", "check", "answer", "infeasible", "files", "data")
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +40,7 @@ class PageRow:
         infeasible: Whether reporting that the task cannot be done is right.
         data: Additional data for the check.
         files: What can be uploaded, by name.
+        setup: ``"module:function"`` that prepares the server for an episode, or ``None``.
     """
 
     url: str
@@ -50,6 +51,7 @@ class PageRow:
     infeasible: bool
     data: Mapping[str, Any] = field(default_factory=dict)
     files: Mapping[str, bytes] = field(default_factory=dict)
+    setup: str | None = None
 
 
 def row_to_web_task(row: Mapping[str, Any], task_id: str) -> Task:
@@ -93,8 +95,10 @@ def _page_row(row: Mapping[str, Any]) -> PageRow:
         if not isinstance(value, str) or not value.strip() or len(value) > longest:
             raise TaskError(f"its {name} is {value!r:.80}; it must be a string of 1 to {longest} characters")
     check, answer, infeasible, data = (row.get(name) for name in ("check", "answer", "infeasible", "data"))
-    if check is not None and (not isinstance(check, str) or not _CHECK.fullmatch(check)):
-        raise TaskError(f"its check is {check!r:.80}; it must be 'module:function'")
+    setup = row.get("setup")
+    for name, function in (("check", check), ("setup", setup)):
+        if function is not None and (not isinstance(function, str) or not _CHECK.fullmatch(function)):
+            raise TaskError(f"its {name} is {function!r:.80}; it must be 'module:function'")
     if answer is not None:
         if not isinstance(answer, Mapping):
             raise TaskError(f"its answer is {answer!r:.80}; it must be {{'type': …, 'value': …}}")
@@ -110,7 +114,7 @@ def _page_row(row: Mapping[str, Any]) -> PageRow:
     if data is not None and not isinstance(data, Mapping):
         raise TaskError(f"its data is {data!r:.80}; it must be an object for the check")
     files = _files(row.get("files") or {})
-    return PageRow(row["url"], row["goal"], _origins(row), check, answer, bool(infeasible), data or {}, files)
+    return PageRow(row["url"], row["goal"], _origins(row), check, answer, bool(infeasible), data or {}, files, setup)
 
 
 def _files(files: Any) -> dict[str, bytes]:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
+import inspect
 import threading
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 from rllm_gym.core import EnvironmentFault, TaskError
 from rllm_gym.envs.task_templates import TemplateTaskRow, build_template_task
@@ -46,6 +48,17 @@ class WebTaskInstance(Protocol):
     sites: Mapping[str, Handler]
     origins: tuple[str, ...]
     files: Mapping[str, bytes]
+
+    async def set_up(self, seed: Callable[[], int]) -> Mapping[str, str]:
+        """Prepare the episode; return the cookies that the browser starts with.
+
+        Args:
+            seed: Draws the seed of the episode, if one is needed.
+
+        Raises:
+            EnvironmentFault: It cannot be prepared; kind ``"setup"``.
+        """
+        ...
 
     async def solved(self, end: WebEpisodeEnd, state: Callable[[], Awaitable[PageState]]) -> bool:
         """Return whether the end state and answer are as requested.
@@ -102,6 +115,9 @@ class SiteTaskInstance:
         except Exception as error:
             raise _fault(f"the site state of the task {self.task.goal!r:.200} cannot be compared", error) from error
 
+    async def set_up(self, seed: Callable[[], int]) -> Mapping[str, str]:
+        return {}
+
     def is_solved(self, end: WebEpisodeEnd) -> bool:
         """Return whether the state is exactly as requested and the answer is right. Blocks for milliseconds."""
         web_task = self.task
@@ -147,8 +163,26 @@ class PageTaskInstance:
     def __init__(self, row: PageRow, *, check_timeout: float) -> None:
         self._row, self._timeout = row, check_timeout
         self._check = None if row.check is None else find_function(row.check, "state", "answer")
+        self._setup = None if row.setup is None else find_function(row.setup, "url", "seed", "data")
         self.goal, self.start, self.origins, self.files = row.goal, row.url, row.origins, row.files
         self.sites: Mapping[str, Handler] = {}
+
+    async def set_up(self, seed: Callable[[], int]) -> Mapping[str, str]:
+        if self._setup is None:
+            return {}
+        row = self._row
+        try:
+            result = await run_in_thread(_call, self._setup, row.url, seed(), row.data, timeout=self._timeout)
+        except Exception as error:
+            words = f"the setup {row.setup} failed: {type(error).__name__}: {error}"
+            raise EnvironmentFault(words, kind="setup") from error
+        cookies = {} if result is None else result
+        if not isinstance(cookies, Mapping) or not all(
+            isinstance(part, str) for item in cookies.items() for part in item
+        ):
+            words = f"the setup {row.setup} returned {result!r:.80}; it must return None or cookies by name"
+            raise EnvironmentFault(words, kind="setup")
+        return cookies
 
     async def solved(self, end: WebEpisodeEnd, state: Callable[[], Awaitable[PageState]]) -> bool:
         row = self._row
@@ -159,3 +193,8 @@ class PageTaskInstance:
         if self._check is None:
             return True
         return await run_check(self._check, await state(), end.answer, timeout=self._timeout)
+
+
+def _call(function: Callable[..., Any], *arguments: Any) -> Any:
+    result = function(*arguments)
+    return asyncio.run(result) if inspect.iscoroutine(result) else result

@@ -102,14 +102,20 @@ class BrowserSession:
 
     # Used by environments
 
-    async def goto(self, url: str) -> None:
+    async def goto(self, url: str, *, cookies: Mapping[str, str] | None = None) -> None:
         """Open a page in the active tab, for the environment: not restricted to what the model may open.
+
+        Args:
+            url: URL of the page.
+            cookies: Cookies of its site to set before.
 
         Raises:
             BrowserFault: The browser failed, or did not answer in time.
             SiteFault: The page cannot be reached, or its site failed.
         """
-        await self._run(lambda: self.within(self._goto(url), GOTO_S + LOAD_S + SETTLE_S, f"opening {url}"))
+        await self._run(
+            lambda: self.within(self._goto(url, cookies or {}), GOTO_S + LOAD_S + SETTLE_S, f"opening {url}")
+        )
 
     async def observe(
         self, *, screenshot: bool = False, chars: int = 20_000, boxes: bool = False, marks: bool = False
@@ -391,11 +397,14 @@ class BrowserSession:
                     await gone.close()
         self.tabs.bring_to_front(page)
 
-    async def _goto(self, url: str) -> None:
+    async def _goto(self, url: str, cookies: Mapping[str, str]) -> None:
         self.tabs.asks = False
         while self.tabs.waiting:
             await self.tabs.answer(False)
         try:
+            if cookies:
+                listed = [{"name": name, "value": value, "url": url} for name, value in cookies.items()]
+                await self.cdp().send("Network.setCookies", {"cookies": listed})
             await self._open_start_page(url)
         finally:
             self.tabs.asks = True
