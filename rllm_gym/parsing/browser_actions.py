@@ -27,9 +27,14 @@ class BrowserAction:
         index: The number of the tab, if the action has one.
         option: A further word, if the action has one (the mouse button of ``click(3, "right")``).
         target: The number of the element on which ``drag`` ends.
-        options: All options of ``select``; ``text`` is the first of them.
-        x: Pixels from the left edge of the viewport, for ``mouse_click``.
-        y: Pixels from the upper edge of the viewport, for ``mouse_click``.
+        options: All options of ``select``, or files of ``upload_file``; ``text`` is the first of them.
+        x: Pixels from the left edge of the viewport, where the action begins; for ``mouse_wheel``, to the right.
+        y: Pixels from the upper edge of the viewport; for ``mouse_wheel``, down.
+        to_x: Where ``mouse_drag_and_drop`` ends.
+        to_y: Where ``mouse_drag_and_drop`` ends.
+        modifiers: Keys held during a click.
+        by_keys: Whether ``fill`` ends with a key press, for pages that react to keys.
+        ms: Milliseconds of ``wait``.
     """
 
     name: str
@@ -41,6 +46,11 @@ class BrowserAction:
     options: tuple[str, ...] = ()
     x: float | None = None
     y: float | None = None
+    to_x: float | None = None
+    to_y: float | None = None
+    modifiers: tuple[str, ...] = ()
+    by_keys: bool = False
+    ms: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +60,7 @@ class ActionParameter:
     Attributes:
         name: The keyword, in calls and in JSON.
         field: The field of :class:`BrowserAction` that stores its value.
-        kind: ``"integer"``, ``"number"``, ``"string"``, or ``"strings"`` for one or several.
+        kind: ``"integer"``, ``"number"``, ``"boolean"``, ``"string"``, or ``"strings"`` for one or several.
         description: Description for the model.
         required: Whether it must be given.
         choices: The only allowed values; empty for any.
@@ -74,7 +84,7 @@ class ActionSignature:
         name: Name of the action.
         parameters: Its parameters, in the order of a call.
         description: What it does, in one sentence.
-        group: ``"page"``, ``"tabs"``, ``"mouse"`` or ``"end"``.
+        group: ``"page"``, ``"tabs"``, ``"mouse"``, ``"files"`` or ``"end"``.
         example: An example call.
     """
 
@@ -97,21 +107,48 @@ _INNER = ActionParameter("element", "element", "integer", "Number of an element;
 _BUTTON = ActionParameter(
     "button", "option", "string", "Mouse button.", required=False, choices=("left", "right", "middle"), default='"left"'
 )
+_MODIFIERS = ActionParameter(
+    "modifiers",
+    "modifiers",
+    "strings",
+    "Keys held meanwhile.",
+    required=False,
+    choices=("Alt", "Control", "ControlOrMeta", "Meta", "Shift"),
+)
+_KEY = ActionParameter("key", "text", "string", "A key: Shift, Control, a, ArrowDown.")
+_FILES = ActionParameter(
+    "file", "options", "strings", "Name of a file of the task; several for a field that takes them."
+)
+_X = ActionParameter("x", "x", "number", "Pixels from the left edge of the view.")
+_Y = ActionParameter("y", "y", "number", "Pixels from its upper edge.")
+_TO_X = ActionParameter("to_x", "to_x", "number", "Pixels from the left edge, where the drag ends.")
+_TO_Y = ActionParameter("to_y", "to_y", "number", "Pixels from the upper edge.")
 _URL = "URL, absolute or relative to the page; only of the sites of the task."
 
 _SIGNATURES = (
-    ActionSignature("click", (_ELEMENT, _BUTTON), "Click an element.", "page", "click(12)"),
-    ActionSignature("dblclick", (_ELEMENT,), "Double-click an element.", "page", "dblclick(12)"),
+    ActionSignature("click", (_ELEMENT, _BUTTON, _MODIFIERS), "Click an element.", "page", "click(12)"),
+    ActionSignature("dblclick", (_ELEMENT, _BUTTON, _MODIFIERS), "Double-click an element.", "page", "dblclick(12)"),
     ActionSignature(
         "fill",
-        (_ELEMENT, ActionParameter("text", "text", "string", "The whole new content.")),
+        (
+            _ELEMENT,
+            ActionParameter("text", "text", "string", "The whole new content."),
+            ActionParameter(
+                "by_keys", "by_keys", "boolean", "Type the last character, for pages that react.", required=False
+            ),
+        ),
         "Replace the content of a text field, date, number or editable area.",
         "page",
         'fill(3, "blue kettle")',
     ),
     ActionSignature(
         "type",
-        (_ELEMENT, ActionParameter("text", "text", "string", "What to type.")),
+        (
+            ActionParameter(
+                "element", "element", "integer", "Number of a field; without it, what has the focus.", required=False
+            ),
+            ActionParameter("text", "text", "string", "What to type."),
+        ),
         "Type at the end of what a field holds, key by key, for pages that react to keys.",
         "page",
         'type(3, "ket")',
@@ -139,6 +176,20 @@ _SIGNATURES = (
         "page",
         'press("Enter")',
     ),
+    ActionSignature("keyboard_down", (_KEY,), "Press a key and hold it.", "page", 'keyboard_down("Shift")'),
+    ActionSignature("keyboard_up", (_KEY,), "Release a key.", "page", 'keyboard_up("Shift")'),
+    ActionSignature(
+        "select_text",
+        (
+            ActionParameter("text", "text", "string", "The text to select."),
+            ActionParameter(
+                "element", "element", "integer", "Element that contains it, if not the page.", required=False
+            ),
+        ),
+        'Select a text of the page or of a field, for example to copy it with press("Control+c").',
+        "page",
+        'select_text("two words")',
+    ),
     ActionSignature("hover", (_ELEMENT,), "Move the mouse over an element.", "page", "hover(5)"),
     ActionSignature("focus", (_ELEMENT,), "Give an element the focus.", "page", "focus(3)"),
     ActionSignature(
@@ -158,13 +209,38 @@ _SIGNATURES = (
         "page",
         'scroll("down")',
     ),
+    ActionSignature("scroll_to", (_ELEMENT,), "Scroll until an element is in view.", "page", "scroll_to(12)"),
+    ActionSignature(
+        "handle_dialog",
+        (
+            ActionParameter("answer", "option", "string", "The button.", choices=("accept", "dismiss")),
+            ActionParameter("text", "text", "string", "Text for a dialog that asks for one.", required=False),
+        ),
+        "Answer the browser's dialog, if one is open.",
+        "page",
+        'handle_dialog("accept")',
+    ),
+    ActionSignature("upload_file", (_ELEMENT, _FILES), "Choose a file to upload.", "files", 'upload_file(3, "cv.pdf")'),
+    ActionSignature(
+        "mouse_upload_file",
+        (_X, _Y, _FILES),
+        "Choose a file at a place that opens the choice of a file.",
+        "mouse files",
+        'mouse_upload_file(320, 200, "cv.pdf")',
+    ),
     ActionSignature(
         "goto", (ActionParameter("url", "text", "string", _URL),), "Open a URL.", "page", 'goto("/basket")'
     ),
     ActionSignature("back", (), "Go back in the history of the tab.", "page", "back()"),
     ActionSignature("forward", (), "Go forward in the history of the tab.", "page", "forward()"),
     ActionSignature("reload", (), "Load the page again.", "page", "reload()"),
-    ActionSignature("wait", (), "Wait a second for a page that is still at work.", "page", "wait()"),
+    ActionSignature(
+        "wait",
+        (ActionParameter("ms", "ms", "number", "Milliseconds, at most 10000.", required=False, default="1000"),),
+        "Wait a second for a page that is still at work.",
+        "page",
+        "wait()",
+    ),
     ActionSignature(
         "new_tab",
         (ActionParameter("url", "text", "string", _URL, required=False),),
@@ -186,16 +262,35 @@ _SIGNATURES = (
         "tabs",
         "switch_tab(1)",
     ),
+    ActionSignature("mouse_move", (_X, _Y), "Move the mouse to a place.", "mouse", "mouse_move(320, 200)"),
+    ActionSignature("mouse_click", (_X, _Y, _BUTTON), "Click a place.", "mouse", "mouse_click(320, 200)"),
+    ActionSignature("mouse_dblclick", (_X, _Y, _BUTTON), "Double-click a place.", "mouse", "mouse_dblclick(320, 200)"),
+    ActionSignature("mouse_down", (_X, _Y, _BUTTON), "Press a button and hold it.", "mouse", "mouse_down(320, 200)"),
+    ActionSignature("mouse_up", (_X, _Y, _BUTTON), "Move to a place and release it.", "mouse", "mouse_up(350, 200)"),
     ActionSignature(
-        "mouse_click",
+        "mouse_drag_and_drop",
         (
-            ActionParameter("x", "x", "number", "Pixels from the left edge of the screenshot."),
-            ActionParameter("y", "y", "number", "Pixels from its upper edge."),
-            _BUTTON,
+            ActionParameter("from_x", "x", "number", "Pixels from the left edge, where the drag begins."),
+            ActionParameter("from_y", "y", "number", "Pixels from the upper edge."),
+            _TO_X,
+            _TO_Y,
         ),
-        "Click a place in the screenshot.",
+        "Drag from a place to another.",
         "mouse",
-        "mouse_click(320, 200)",
+        "mouse_drag_and_drop(320, 200, 350, 240)",
+    ),
+    ActionSignature(
+        "drag_to", (_ELEMENT, _TO_X, _TO_Y), "Drag an element to a place.", "mouse", "drag_to(3, 350, 240)"
+    ),
+    ActionSignature(
+        "mouse_wheel",
+        (
+            ActionParameter("delta_x", "x", "number", "Pixels to the right; negative: to the left."),
+            ActionParameter("delta_y", "y", "number", "Pixels down; negative: up."),
+        ),
+        "Turn the wheel where the mouse is.",
+        "mouse",
+        "mouse_wheel(0, 200)",
     ),
     ActionSignature(
         "answer",
@@ -219,23 +314,47 @@ ACTIONS: Mapping[str, ActionSignature] = {each.name: each for each in _SIGNATURE
 HOW_TO = "Write one action, such as click(12), alone in a last fenced block:\n```\nclick(12)\n```"
 
 
-def available_actions(*, tabs: bool = True, mouse: bool = False) -> tuple[ActionSignature, ...]:
-    """Return the actions of an environment with or without tabs, and with or without a screenshot to click in."""
-    left_out = {"tabs": not tabs, "mouse": not mouse}
-    return tuple(item for item in _SIGNATURES if not left_out.get(item.group, False))
+_BROWSERGYM: Mapping[str, tuple[str, tuple[str, ...]]] = {
+    "noop": ("wait", ("ms",)),
+    "select_option": ("select", ("element", "option")),
+    "drag_and_drop": ("drag", ("element", "target")),
+    "keyboard_press": ("press", ("key",)),
+    "keyboard_type": ("type", ("text",)),
+    "keyboard_insert_text": ("type", ("text",)),
+    "go_back": ("back", ()),
+    "go_forward": ("forward", ()),
+    "tab_close": ("close_tab", ()),
+    "tab_focus": ("switch_tab", ("tab",)),
+    "send_msg_to_user": ("answer", ("text",)),
+}
+"""BrowserGym's names of actions: our name, and our names of its parameters in its order. All others are the same."""
+
+_BROWSERGYM_KEYWORDS = {
+    "bid": "element", "from_bid": "element", "to_bid": "target", "value": "text", "options": "option",
+    "key_comb": "key", "index": "tab", "wait_ms": "ms", "enable_autocomplete_menu": "by_keys",
+}  # fmt: skip
 
 
-def describe_actions(*, tabs: bool = True, mouse: bool = False) -> str:
+def available_actions(*, tabs: bool = True, mouse: bool = False, files: bool = False) -> tuple[ActionSignature, ...]:
+    """Return the actions of an environment with or without tabs, coordinates, and files to upload."""
+    left_out = {"tabs"} if not tabs else set()
+    left_out |= {"mouse"} if not mouse else set()
+    left_out |= {"files"} if not files else set()
+    return tuple(item for item in _SIGNATURES if not left_out.intersection(item.group.split()))
+
+
+def describe_actions(*, tabs: bool = True, mouse: bool = False, files: bool = False) -> str:
     """Return the actions as text for a prompt, one per line: an example and a description."""
     lines = []
-    for item in available_actions(tabs=tabs, mouse=mouse):
+    for item in available_actions(tabs=tabs, mouse=mouse, files=files):
         more = "; ".join(f"also {form}" for form in _OTHER_FORMS.get(item.name, ()))
         lines.append(f"{item.example}: {item.description}{f' ({more})' if more else ''}")
     return "\n".join(lines)
 
 
 _OTHER_FORMS: Mapping[str, tuple[str, ...]] = {
-    "click": ('click(12, "right")',),
+    "click": ('click(12, "right")', 'click(12, modifiers=["Control"])'),
+    "type": ('type("ket") into what has the focus',),
     "press": ('press(3, "Control+a")',),
     "select": ('select(4, "Red", "Blue")',),
     "scroll": ('scroll("down", 7)',),
@@ -245,7 +364,7 @@ _OTHER_FORMS: Mapping[str, tuple[str, ...]] = {
 }
 
 
-def action_tools(*, tabs: bool = True, mouse: bool = False) -> list[dict[str, Any]]:
+def action_tools(*, tabs: bool = True, mouse: bool = False, files: bool = False) -> list[dict[str, Any]]:
     """Return the actions as tool schemas in OpenAI format."""
     return [
         {
@@ -261,18 +380,17 @@ def action_tools(*, tabs: bool = True, mouse: bool = False) -> list[dict[str, An
                 },
             },
         }
-        for item in available_actions(tabs=tabs, mouse=mouse)
+        for item in available_actions(tabs=tabs, mouse=mouse, files=files)
     ]
 
 
 def _schema(parameter: ActionParameter) -> dict[str, Any]:
-    if parameter.kind == "strings":
-        kinds: dict[str, Any] = {"anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}}]}
-    else:
-        kinds = {"type": parameter.kind}
+    kind: dict[str, Any] = {"type": "string" if parameter.kind == "strings" else parameter.kind}
     if parameter.choices:
-        kinds["enum"] = list(parameter.choices)
-    return {**kinds, "description": parameter.description}
+        kind["enum"] = list(parameter.choices)
+    if parameter.kind == "strings":
+        kind = {"anyOf": [kind, {"type": "array", "items": kind}]}
+    return {**kind, "description": parameter.description}
 
 
 # Finding the action in a reply
@@ -397,10 +515,21 @@ def _from_calls(calls: Sequence[FunctionCall]) -> BrowserAction:
     if len(calls) > 1:
         raise InvalidAction(f"The reply holds {len(calls)} tool calls; nothing was done. Take one action a turn.")
     (call,) = calls
-    return _bound(_signature(call.name), call.arguments)
+    return _bound(_signature(_our_name(call.name, call.arguments)), call.arguments)
 
 
 # Interpreting the arguments
+
+
+def _our_name(name: str, arguments: Mapping[str, Any], positional: Sequence[Any] = ()) -> str:
+    """Return our name of an action that may have BrowserGym's."""
+    if name == "scroll" and ("delta_y" in arguments or (len(positional) == 2 and _is_number(positional[0]))):
+        return "mouse_wheel"
+    return _BROWSERGYM[name][0] if name in _BROWSERGYM else name
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, WrittenNumber)
 
 
 def _signature(name: str) -> ActionSignature:
@@ -418,29 +547,38 @@ def _nearest(name: str) -> str:
 
 
 def _from_literals(call: LiteralCall) -> BrowserAction:
-    signature = _signature(call.name)
+    signature = _signature(_our_name(call.name, call.keyword, call.positional))
     values, parameters = list(call.positional), signature.parameters
+    if call.name in _BROWSERGYM:
+        order = _BROWSERGYM[call.name][1]
+        parameters = tuple(item for name in order for item in parameters if item.name == name)
+    elif call.name in ("press", "type") and len(values) == 1 and not call.keyword:
+        parameters = parameters[1:]  # without an element
     arguments: dict[str, Any] = {}
-    if call.name == "press" and len(values) == 1 and not call.keyword:
-        arguments["key"] = values.pop()
     for parameter in parameters:
         if not values:
             break
-        if parameter.kind == "strings":
+        if parameter.kind == "strings" and parameter is parameters[-1]:
             arguments[parameter.name] = values[0] if len(values) == 1 else values
             values = []
         else:
             arguments[parameter.name] = values.pop(0)
     if values:
         raise InvalidAction(f"{call.name} takes at most {len(parameters)} arguments: {signature}.")
-    for key, value in call.keyword.items():
+    for key, value in _our_keywords(call.keyword).items():
         if key in arguments:
             raise InvalidAction(f"{call.name} is given {key} twice; give it once: {signature}.")
         arguments[key] = value
     return _bound(signature, arguments)
 
 
+def _our_keywords(arguments: Mapping[str, Any]) -> dict[str, Any]:
+    ours = {_BROWSERGYM_KEYWORDS.get(key, key): value for key, value in arguments.items()}
+    return ours if len(ours) == len(arguments) else dict(arguments)
+
+
 def _bound(signature: ActionSignature, arguments: Mapping[str, Any]) -> BrowserAction:
+    arguments = _our_keywords(arguments)
     known = {item.name: item for item in signature.parameters}
     for key in arguments:
         if key not in known:
@@ -464,21 +602,28 @@ def _value(signature: ActionSignature, parameter: ActionParameter, value: Any) -
     wrong = f"The {parameter.name} of {signature.name} is {_quoted(value)}"
     if parameter.kind == "strings":
         several = value if isinstance(value, list) else [value]
-        if not several or len(several) > 64:
+        if (not several and parameter.required) or len(several) > 64:
             raise InvalidAction(f"{wrong}; give one option, or up to 64 of them: {signature}.")
-        return tuple(_text(item, wrong, signature) for item in several)
+        return tuple(_choice(_text(item, wrong, signature), parameter, wrong, signature) for item in several)
+    if parameter.kind == "boolean":
+        if not isinstance(value, bool):
+            raise InvalidAction(f"{wrong}; it is true or false: {signature}.")
+        return value
     if parameter.kind == "integer":
         return _integer(value, wrong, signature)
     if parameter.kind == "number":
         return _number(value, wrong, signature)
-    text = _text(value, wrong, signature)
+    return _choice(_text(value, wrong, signature), parameter, wrong, signature)
+
+
+def _choice(text: str, parameter: ActionParameter, wrong: str, signature: ActionSignature) -> str:
     if parameter.choices and text not in parameter.choices:
         raise InvalidAction(f"{wrong}; it is one of {', '.join(parameter.choices)}: {signature}.")
     return text
 
 
 _DIGITS = re.compile(r"\s*\[?([0-9]{1,9})\]?\s*")
-_DECIMAL = re.compile(r"\s*([0-9]{1,9}(?:\.[0-9]{0,9})?)\s*")
+_DECIMAL = re.compile(r"\s*([+-]?[0-9]{1,9}(?:\.[0-9]{0,9})?)\s*")
 
 
 def _integer(value: Any, wrong: str, signature: ActionSignature) -> int:

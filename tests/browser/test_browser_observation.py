@@ -133,6 +133,26 @@ def test_invisible_content_is_left_out(pool, site):
     assert outline(view) == ['[1] button "yes"', 'text "shown"']
 
 
+def test_what_is_scrolled_out_of_a_container_keeps_its_number(pool, site):
+    rows = "".join(f"<button style='display:block;height:50px'>{n}</button>" for n in range(9))
+
+    async def scrolled() -> tuple[PageView, PageView]:
+        session = await pool.open(
+            sites={"http://a.test": site(f"<div id=s style='height:100px;overflow:auto'>{rows}</div>")}
+        )
+        try:
+            await session.goto("http://a.test/")
+            before = await session.observe()
+            assert await session.act(parse_browser_action(f"scroll_to({max(before.elements)})")) == ""
+            return before, await session.observe()
+        finally:
+            await session.close()
+
+    before, after = asyncio.run(scrolled())
+    assert set(after.elements) == set(before.elements)
+    assert 'scrolled="0 of' not in after.text
+
+
 def test_elements_behind_an_open_dialog_are_not_listed(pool, site):
     view = seen(
         pool,

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import difflib
-import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import gymnasium
@@ -28,9 +27,6 @@ def long_timeouts(monkeypatch: pytest.MonkeyPatch) -> None:
     use_long_timeouts(monkeypatch, keep_changes_deadline=True)
 
 
-Solver = Callable[[str, MiniWoBEnv], Iterator[str]]
-
-
 def named(env: MiniWoBEnv, name: str = "", *roles: str, nth: int = 0) -> int:
     """Return the number of the nth element with this name and role, where given."""
     fitting = [
@@ -41,96 +37,14 @@ def named(env: MiniWoBEnv, name: str = "", *roles: str, nth: int = 0) -> int:
     return fitting[nth]
 
 
-def quoted(goal: str) -> list[str]:
-    return re.findall(r'"([^"]*)"', goal)
-
-
-def click_named(goal: str, env: MiniWoBEnv) -> Iterator[str]:
-    yield f"click({named(env, quoted(goal)[-1])})"
-
-
-def click_both(goal: str, env: MiniWoBEnv) -> Iterator[str]:
-    for name in ("ONE", "TWO"):  # by keyboard: one box may cover the other
-        yield f'press({named(env, name)}, "Enter")'
-
-
-def close_dialog(goal: str, env: MiniWoBEnv) -> Iterator[str]:
-    yield f"click({named(env, 'Close')})"
-
-
-def choose(goal: str, env: MiniWoBEnv) -> Iterator[str]:
-    wanted = re.fullmatch(r"Select (.*) and click Submit\.?", goal)[1]
-    for name in [] if wanted == "nothing" else wanted.split(", "):
-        yield f"click({named(env, name, 'checkbox', 'radio')})"
-    yield f"click({named(env, 'Submit')})"
-
-
-def enter(goal: str, env: MiniWoBEnv) -> Iterator[str]:
-    """Type the quoted words into the fields, the last word into all remaining fields."""
-    words = quoted(goal)
-    fields = [number for number, element in env.page.elements.items() if element.role == "textbox"]
-    for at, field in enumerate(fields):
-        yield f'fill({field}, "{words[min(at, len(words) - 1)]}")'
-    yield f"click({named(env, '', 'button')})"
-
-
-def focus(goal: str, env: MiniWoBEnv) -> Iterator[str]:
-    place = re.search(r"\d", goal)
-    yield f"click({named(env, '', 'textbox', nth=int(place[0]) - 1 if place else 0)})"
-
-
-def pick(goal: str, env: MiniWoBEnv) -> Iterator[str]:
-    wanted = re.fullmatch(r"Select (.*) from the list and click Submit\.", goal)[1]
-    yield f'select({named(env, "", "combobox", "listbox")}, "{wanted}")'
-    yield f"click({named(env, 'Submit')})"
-
-
-def date(goal: str, env: MiniWoBEnv) -> Iterator[str]:
-    month, day, year = re.search(r"(\d+)/(\d+)/(\d+)", goal).groups()
-    yield f'fill({named(env, "", "textbox")}, "{year}-{month}-{day}")'
-    yield f"click({named(env, 'Submit')})"
-
-
-SOLVERS: dict[str, Solver] = {
-    "unicode-test": click_named,
-    "click-test": lambda goal, env: iter([f"click({named(env, 'Click Me!')})"]),
-    "click-button": click_named,
-    "click-link": click_named,
-    "click-dialog": close_dialog,
-    "click-dialog-2": lambda goal, env: iter([f"click({named(env, quoted(goal)[0].replace('x', 'Close'))})"]),
-    "click-button-sequence": click_both,
-    "click-checkboxes": choose,
-    "click-option": choose,
-    "enter-text": enter,
-    "login-user": enter,
-    "focus-text": focus,
-    "choose-list": pick,
-    "enter-date": date,
-}
-
-
-@pytest.mark.parametrize("seeds", [(0,), pytest.param(range(1, 6), marks=pytest.mark.long)], ids=["one", "more"])
-def test_a_script_solves_the_task_and_doing_nothing_does_not(seeds: Sequence[int]) -> None:
-    wrong: list[Any] = []
-    for task, solver in SOLVERS.items():
-        env = MiniWoBEnv(task=task, max_turns=12)
-        try:
-            for seed in seeds:
-                env.reset(seed=seed)
-                won = 0.0
-                for action in solver(env.goal, env):
-                    _, won, terminated, _, info = env.step(action)
-                    if terminated:
-                        break
-                if (won, info["raw_reward"] > 0, info["stop_reason"]) != (1, True, "success"):
-                    wrong.append((task, seed, won, env.goal, info, env.page.text))
-            env.reset(seed=seeds[0])
-            _, reward, terminated, _, info = env.step("answer()")
-            if (reward, terminated, info["success"]) != (0, True, False):
-                wrong.append((task, "answer()", reward, terminated, info))
-        finally:
-            env.close()
-    assert wrong == []
+def test_ending_the_episode_without_solving_the_task_is_not_rewarded() -> None:
+    env = MiniWoBEnv(task="click-test")
+    try:
+        env.reset(seed=0)
+        _, reward, terminated, _, info = env.step("answer()")
+        assert (reward, terminated, info["success"]) == (0, True, False)
+    finally:
+        env.close()
 
 
 MOVING = ("chase-circle", "moving-items", "simon-says", "stock-market", "terminal")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import http.server
+import json
 import os
 import re
 import signal
@@ -149,6 +150,18 @@ def checks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
         """
 import asyncio, threading
 over = threading.Event()
+seeds = []
+def prepare(url, seed, data):
+    seeds.append(seed)
+    return {"session": f"of {data['word']}"} if url.startswith("http://127") else None
+async def prepare_async(url, seed, data):
+    return None
+def unprepared(url, seed, data):
+    raise OSError("no database")
+def vague_setup(url, seed, data):
+    return {"session": 3}
+def logged_in(state, answer):
+    return state.evaluate("document.cookie") == "session=of kettle"
 def done(state, answer):
     return state.evaluate("localStorage.done") == "1" and answer == state.data["word"]
 async def done_async(state, answer):
@@ -307,6 +320,32 @@ def test_rows_of_the_user_are_graded_by_their_checks(server: str, checks: str) -
         env.close()
 
 
+def test_a_setup_prepares_the_server_and_logs_in(server: str, checks: str) -> None:
+    page = {"url": server, "goal": "Look.", "check": f"{checks}:logged_in", "data": {"word": "kettle"}}
+    for setup, fault, reward in (
+        ("prepare", "", 1),
+        ("prepare_async", "", 0),
+        ("unprepared", "OSError: no database", 0),
+        ("vague_setup", "cookies by name", 0),
+    ):
+        env = WebEnv(tasks=[{**page, "setup": f"{checks}:{setup}"}])
+        try:
+            if fault:
+                with pytest.raises(EnvironmentFault, match=fault) as raised:
+                    env.reset(seed=0)
+                assert raised.value.kind == "setup"
+                continue
+            for _ in range(2):
+                env.reset(seed=5)
+                assert env.step("answer()")[1] == reward
+        finally:
+            env.close()
+    first, second = sys.modules[checks].seeds
+    assert first == second
+    with pytest.raises(TaskError, match=r"setup is 'os\.system'"):
+        WebEnv(tasks=[{**page, "setup": "os.system"}])
+
+
 @pytest.mark.parametrize(
     ("check", "says", "seconds"),
     [
@@ -368,6 +407,65 @@ def test_observations_contain_screenshots_of_the_viewport() -> None:
         assert rendered.render().shape == (200, 320, 3)
     finally:
         rendered.close()
+
+
+class Locating:
+    """A site with a button in a frame, a drawing, and a dialog."""
+
+    inner = "<body style='margin:0'><button style='margin:0;position:absolute;left:7px;top:5px'>In</button>"
+    page = f"""<body style="margin:0"><svg width=200 height=90><line x1=10 y1=20 x2=110 y2=70 stroke=red /></svg>
+    <iframe srcdoc="{inner}" style="position:absolute;left:50px;top:100px;border:3px solid"></iframe>
+    <button style="position:absolute;left:10px;top:110px" onclick="answer = confirm('Sure?')">Ask</button>"""
+
+    def handlers(self) -> dict[str, Any]:
+        return {"http://located.test": lambda request: Response(self.page.encode())}
+
+    def facts(self) -> Any:
+        return 0
+
+
+LOCATING = WebTaskTemplate(
+    "located/in-frame",
+    lambda seed, difficulty: Locating(),
+    lambda state, rng, difficulty: WebTask(
+        "Answer yes.", "http://located.test/", (), answer={"type": "string", "value": "yes"}, files={"a.txt": b"x"}
+    ),
+)
+
+
+def test_boxes_and_marks_locate_the_elements() -> None:
+    pytest.importorskip("PIL", reason="screenshots need Pillow")
+    env = WebEnv(templates=[LOCATING], boxes=True, observation_mode="both", viewport=(320, 200))
+    try:
+        observation, info = env.reset(seed=0)
+        boxes, plain = json.loads(info["boxes"]), observation["image"]
+        inside, ask = number_of(env, "In"), number_of(env, "Ask")
+        # 50 px to the frame, 3 px border, 7 px in it.
+        assert boxes[str(inside)][:2] == [60, 108]
+        assert f'button "Ask" box="10,110 {boxes[str(ask)][2]}x{boxes[str(ask)][3]}"' in observation["text"]
+        assert 'line box="10,20 100x50" stroke="rgb(255, 0, 0)" points="10,20 110,70"' in observation["text"]
+        for said in ("mouse_move", "drag_to", "upload_file", 'Files that can be uploaded: "a.txt"'):
+            assert said in observation["text"], said
+        assert env.page.elements[inside].box == tuple(boxes[str(inside)])
+    finally:
+        env.close()
+    marked = WebEnv(templates=[LOCATING], marks=True, observation_mode="both", viewport=(320, 200))
+    try:
+        observation, info = marked.reset(seed=0)
+        assert "boxes" not in info
+        assert 'button "Ask" box' not in observation["text"]
+        assert observation in marked.observation_space
+        left, top, width, _ = boxes[str(ask)]
+        edge = observation["image"][top, left : left + width]
+        assert not np.array_equal(edge, plain[top, left : left + width])
+        assert np.array_equal(observation["image"][:60], plain[:60])  # nothing is drawn where no element is
+        image = marked.step(f"click({number_of(marked, 'Ask')})")[0]["image"]
+        # While the dialog is open there is no new picture, and the episode can still be ended and graded.
+        assert image.shape == (200, 320, 3)
+        assert 'Dialog (confirm): "Sure?"' in marked.page.text
+        assert marked.step("answer('yes')")[1] == 1
+    finally:
+        marked.close()
 
 
 def test_a_page_is_truncated_to_the_stated_bound() -> None:
@@ -463,6 +561,8 @@ def test_invalid_arguments_are_errors_with_their_name() -> None:
         ({"viewport": "large"}, "large"),
         ({"executable": "/no/such/chromium"}, "no/such/chromium"),
         ({"check_timeout": 0}, "check_timeout"),
+        ({"marks": True}, "marks=True.*observation_mode"),
+        ({"boxes": 1}, "boxes=1"),
         ({"num_tasks": 0}, "num_tasks"),
         ({"sites": "shop", "tasks": [{"url": "http://a.test", "goal": "x", "infeasible": True}]}, "sites"),
     ]

@@ -28,6 +28,14 @@ def test_a_page_row_reaches_its_own_origin_and_the_named_ones() -> None:
     assert again == task
 
 
+def test_a_row_contains_the_files_that_can_be_uploaded() -> None:
+    task = row_to_web_task({**PAGE, "files": {"a.txt": "zwölf", "b.bin": {"base64": "AAE="}, "c": None}}, "x")
+    assert read_row(json.loads(json.dumps(task.to_json()))["data"]).files == {
+        "a.txt": "zwölf".encode(),
+        "b.bin": b"\0\1",
+    }
+
+
 def test_a_template_row_is_the_task_that_would_be_sampled() -> None:
     row = {"template": "shop/buy-one", "seed": 7, "difficulty": 2}
     task = row_to_web_task(row, "mine")
@@ -52,6 +60,11 @@ WRONG = (
     ({"answer": "12"}, "type"),
     ({"infeasible": "no"}, "true or false"),
     ({"data": [1]}, "object"),
+    ({"files": ["a.txt"]}, "files"),
+    ({"files": {"../a.txt": "x"}}, "without a folder"),
+    ({"files": {"a.txt": 3}}, "a.txt.*base64"),
+    ({"files": {"a.png": {"base64": "no!"}}}, "a.png.*base64"),
+    ({"files": {"a.txt": "x" * 5_000_001}}, "5000000"),
     ({"chekc": "a:b"}, "chekc"),
     ({"seed": 3}, "seed"),
 )

@@ -87,6 +87,60 @@ def test_a_call_on_the_last_line_counts_and_one_within_the_prose_does_not():
             parse_browser_action(reply)
 
 
+def test_calls_as_browsergym_writes_them():
+    """Its names, order and keywords, with element ids as texts."""
+    cases = [
+        ("noop()", BrowserAction("wait")),
+        ("noop(500)", BrowserAction("wait", ms=500.0)),
+        ("scroll(0, 200)", BrowserAction("mouse_wheel", x=0.0, y=200.0)),
+        ("scroll(-50.2, -100.5)", BrowserAction("mouse_wheel", x=-50.2, y=-100.5)),
+        ("scroll(delta_x=0, delta_y=9)", BrowserAction("mouse_wheel", x=0.0, y=9.0)),
+        ("fill('237', 'example')", BrowserAction("fill", element=237, text="example")),
+        ("fill('34', 'Montre', True)", BrowserAction("fill", element=34, text="Montre", by_keys=True)),
+        ("fill(bid='34', value='M', enable_autocomplete_menu=False)", BrowserAction("fill", element=34, text="M")),
+        ("check('55')", BrowserAction("check", element=55)),
+        ("uncheck(bid='55')", BrowserAction("uncheck", element=55)),
+        ('select_option("48", "blue")', BrowserAction("select", element=48, text="blue", options=("blue",))),
+        ("select_option(bid='48', options=['a', 'b'])", BrowserAction("select", 48, "a", options=("a", "b"))),
+        ('click("48", button="middle", modifiers=["Shift"])', BrowserAction("click", 48, option="middle",
+                                                                           modifiers=("Shift",))),
+        ("dblclick('12', 'right')", BrowserAction("dblclick", element=12, option="right")),
+        ("hover('8')", BrowserAction("hover", element=8)),
+        ("press('88', 'Meta+Shift+t')", BrowserAction("press", element=88, text="Meta+Shift+t")),
+        ("press(bid='88', key_comb='a')", BrowserAction("press", element=88, text="a")),
+        ("focus('4')", BrowserAction("focus", element=4)),
+        ("clear('9')", BrowserAction("clear", element=9)),
+        ("drag_and_drop('56', '498')", BrowserAction("drag", element=56, target=498)),
+        ("drag_and_drop(from_bid='56', to_bid='498')", BrowserAction("drag", element=56, target=498)),
+        ("mouse_move(65.2, 158.5)", BrowserAction("mouse_move", x=65.2, y=158.5)),
+        ("mouse_up(47, 252, 'right')", BrowserAction("mouse_up", option="right", x=47.0, y=252.0)),
+        ("mouse_down(140.2, 580)", BrowserAction("mouse_down", x=140.2, y=580.0)),
+        ("mouse_click(56, 712, 'right')", BrowserAction("mouse_click", option="right", x=56.0, y=712.0)),
+        ("mouse_dblclick(5, 236)", BrowserAction("mouse_dblclick", x=5.0, y=236.0)),
+        ("mouse_drag_and_drop(1, 2, 3, 4.5)", BrowserAction("mouse_drag_and_drop", x=1.0, y=2.0, to_x=3.0, to_y=4.5)),
+        ("keyboard_press('Control+a')", BrowserAction("press", text="Control+a")),
+        ("keyboard_down('Shift')", BrowserAction("keyboard_down", text="Shift")),
+        ("keyboard_up('c')", BrowserAction("keyboard_up", text="c")),
+        ("keyboard_type('Hi')", BrowserAction("type", text="Hi")),
+        ("keyboard_insert_text('Hi')", BrowserAction("type", text="Hi")),
+        ("goto('http://a.test')", BrowserAction("goto", text="http://a.test")),
+        ("go_back()", BrowserAction("back")),
+        ("go_forward()", BrowserAction("forward")),
+        ("new_tab()", BrowserAction("new_tab")),
+        ("tab_close()", BrowserAction("close_tab")),
+        ("tab_focus(index=2)", BrowserAction("switch_tab", index=2)),
+        ("upload_file('572', 'cv.pdf')", BrowserAction("upload_file", 572, "cv.pdf", options=("cv.pdf",))),
+        ("upload_file(bid='3', file=['a', 'b'])", BrowserAction("upload_file", 3, "a", options=("a", "b"))),
+        ("mouse_upload_file(132, 547, 'a')", BrowserAction("mouse_upload_file", text="a", options=("a",), x=132.0,
+                                                           y=547.0)),
+        ("send_msg_to_user('1751.')", BrowserAction("answer", text="1751.")),
+        ("report_infeasible('no')", BrowserAction("report_infeasible", text="no")),
+        ('{"name": "select_option", "arguments": {"bid": "3", "options": ["a"]}}',
+         BrowserAction("select", 3, "a", options=("a",))),
+    ]  # fmt: skip
+    assert_all_equal(parse_browser_action, cases)
+
+
 def test_tool_calls_in_every_dialect():
     calls = [
         '<tool_call>{"name": "fill", "arguments": {"element": 3, "text": "x"}}</tool_call>',
@@ -135,7 +189,13 @@ def test_errors_name_valid_alternatives():
         ("click(99999999999)", "whole number such as 12"),
         ("click([1])", "whole number such as 12"),
         ('click(3, "double")', "one of left, right, middle"),
-        ('click(3, "left", 1)', "takes at most 2 arguments"),
+        ('click(3, "left", 1)', "one of Alt, Control, ControlOrMeta, Meta, Shift"),
+        ('fill(3, "x", "yes")', "it is true or false"),
+        ("fill('a3', 'x')", "whole number such as 12"),
+        ("drag_to(3, 4)", "lacks its to_y"),
+        ('handle_dialog("yes")', "one of accept, dismiss"),
+        ("tab_focus()", "switch_tab lacks its tab"),
+        ("keyboard_press('a', 'b')", "keyboard_press takes at most 1 arguments"),
         ("click(3, element=4)", "given element twice"),
         ("click(elemnt=3)", "takes no 'elemnt'. Did you mean element?"),
         ("click(button='left', 3)", "cannot follow one with a name"),
@@ -152,7 +212,7 @@ def test_errors_name_valid_alternatives():
         ("fill(3, open('/etc/passwd'))", "stands in no quotes"),
         ('scroll("sideways")', "one of up, down, left, right"),
         ("select(4, [])", "give one option"),
-        ("mouse_click(-1, 2)", "number of pixels"),
+        ('mouse_click("left", 2)', "number of pixels"),
         ('{"name": "click", "arguments": {"element": {"a": 1}}}', "whole number such as 12"),
         ('{"name": "click", "arguments": {}}', "lacks its element"),
         ('{"name": "click", "arguments": {"element": 3', "is not JSON"),
@@ -232,11 +292,12 @@ def test_the_prompt_and_the_tools_name_the_same_actions_and_what_they_show_can_b
     for signature in ACTIONS.values():
         assert parse_browser_action(signature.example).name == signature.name
     for tool in tools:
-        given_values = {"integer": 1, "number": 2.5, "string": "x"}
+        given_values = {"integer": 1, "number": 2.5, "string": "x", "boolean": True}
         properties = tool["parameters"]["properties"]
         arguments = {
             name: schema["enum"][0] if "enum" in schema else given_values.get(schema.get("type"), "x")
             for name, schema in properties.items()
+            if name in tool["parameters"]["required"] or "anyOf" not in schema
         }
         call = json.dumps({"name": tool["name"], "arguments": arguments})
         assert parse_browser_action(call).name == tool["name"]

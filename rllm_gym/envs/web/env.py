@@ -41,16 +41,22 @@ class WebEnv(PageEnv):
 
     ## Action space
     Any text that ends with one action, such as ``click(12)``, in a fenced block, alone on the last line, or as a tool
-    call: ``click``, ``fill``, ``type``, ``clear``, ``check``, ``uncheck``, ``select``, ``press``, ``hover``, ``focus``,
-    ``drag``, ``scroll``, ``goto``, ``back``, ``forward``, ``reload``, ``wait``, ``new_tab``, ``close_tab``,
-    ``switch_tab``, with a picture ``mouse_click``, and to end the episode ``answer`` and ``report_infeasible``. No part
-    of a reply is ever executed as code, and ``goto`` opens only ``http`` and ``https`` URLs of the task.
+    call: ``click``, ``dblclick``, ``fill``, ``type``, ``clear``, ``check``, ``uncheck``, ``select``, ``press``,
+    ``keyboard_down``, ``keyboard_up``, ``select_text``, ``hover``, ``focus``, ``drag``, ``scroll``, ``scroll_to``,
+    ``handle_dialog``, ``goto``, ``back``, ``forward``, ``reload``, ``wait``, ``new_tab``, ``close_tab``,
+    ``switch_tab``; with coordinates ``mouse_move``, ``mouse_click``, ``mouse_dblclick``, ``mouse_down``, ``mouse_up``,
+    ``mouse_drag_and_drop``, ``drag_to`` and ``mouse_wheel``; if the task has files ``upload_file`` and
+    ``mouse_upload_file``; and to end the episode ``answer`` and ``report_infeasible``. BrowserGym's names and
+    parameters are accepted as well. The prompt describes actions with coordinates if there is a picture or ``boxes``
+    is set. No part of a reply is ever executed as code, and ``goto`` opens only ``http`` and ``https`` URLs of the
+    task.
 
     ## Observation space
     Text: the goal (in the first observation with the actions and their format), the error message of the last action,
     the URL, the tabs, and the page as an outline of roles, names, values and states, in which every interactive element
-    has a number that it keeps. Cuts are marked. With ``observation_mode="screenshot"`` or ``"both"``, a ``Dict`` of
-    ``text`` and ``image``, an RGB picture of the viewport as ``uint8`` of shape (height, width, 3); with
+    has a number that it keeps. While a dialog of the browser (``confirm``, ``prompt``) waits for ``handle_dialog``, the
+    text shows the dialog instead of the page. Cuts are marked. With ``observation_mode="screenshot"`` or ``"both"``, a
+    ``Dict`` of ``text`` and ``image``, an RGB picture of the viewport as ``uint8`` of shape (height, width, 3); with
     ``"screenshot"`` the text contains only the list of elements.
 
     ## Starting state
@@ -74,7 +80,8 @@ class WebEnv(PageEnv):
     ## Information
     The keys of :class:`~rllm_gym.core.TextEnv`, and ``url: str``, of the page, and ``action_error: str``, why the last
     action failed (``""`` if it did not), and ``check_components: dict[str, float]``, the named components of a check at
-    the end (else empty). ``tools`` contains the actions as tool schemas.
+    the end (else empty). ``tools`` contains the actions as tool schemas. With ``boxes``, ``boxes: str`` is a JSON
+    object of the numbered elements: ``{"12": [left, top, width, height]}``, in pixels of the view.
 
     ## Arguments
 
@@ -86,11 +93,12 @@ class WebEnv(PageEnv):
         tasks: ``None`` for the built-in tasks; ``"path.jsonl"``, ``"path.parquet"``,
             ``"hf:repo[:config][@split]"``, a list of rows or tasks, or a :class:`~rllm_gym.data.Taskset`. Rows are
             ``{"url", "goal", "origins": [...], "check": "module:function", "id"?}`` with optional ``"answer": {"type",
-            "value"}``, ``"infeasible": true`` and ``"data": {...}`` (for the check), or built-in tasks
-            ``{"template", "seed", "difficulty"}``. ``check(state: PageState, answer: str | None)`` (it may be
-            ``async``) is called when the episode ends; the answer is ``None`` if none was given. It returns a truth
-            value or a number from 0 to 1, or a pair of it and named components (``{name: number from 0 to 1}``). A row
-            names code that is run on this machine: use only rows that you trust.
+            "value"}``, ``"infeasible": true``, ``"files": {name: content}`` (for uploads), ``"setup":
+            "module:function"`` (prepares the server, and returns cookies to log in) and ``"data": {...}`` (for the
+            check), or built-in tasks ``{"template", "seed", "difficulty"}``. ``check(state: PageState, answer: str |
+            None)`` (it may be ``async``) is called when the episode ends; the answer is ``None`` if none was given. It
+            returns a truth value or a number from 0 to 1, or a pair of it and named components (``{name: number from 0
+            to 1}``). A row names code that is run on this machine: use only rows that you trust.
         sites: Built-in sites to draw tasks from, such as ``"shop"`` or ``["shop", "mail"]``; ``None`` for all.
         templates: Templates to draw from, by name (see ``rllm_gym.envs.web.sites.TEMPLATES``) or your own
             :class:`~rllm_gym.envs.web.sites.task.WebTaskTemplate` objects; ``None`` for all. With ``tasks``, the
@@ -103,6 +111,9 @@ class WebEnv(PageEnv):
         max_turns: Number of actions.
         observation_mode: ``"text"``, ``"screenshot"`` or ``"both"``.
         viewport: Width and height of the page in pixels.
+        boxes: Whether the text shows where elements, pictures and shapes are (``box="x,y WxH"``, in pixels), the prompt
+            describes the actions with coordinates, and ``info["boxes"]`` contains the boxes.
+        marks: Whether the picture shows a numbered box around every numbered element.
         executable: The Chromium to use; ``None`` searches for one.
         check_timeout: Time limit in seconds for a check, 0.1 to 600; exceeding it is an environment fault.
         invalid_action_penalty: Subtracted from the reward if a reply contains no action.
@@ -133,6 +144,8 @@ class WebEnv(PageEnv):
         num_tasks: int | None = None,
         max_turns: int = 30,
         observation_mode: ObservationMode = "text",
+        boxes: bool = False,
+        marks: bool = False,
         viewport: Sequence[int] = (1280, 720),
         executable: str | os.PathLike[str] | None = None,
         check_timeout: float = 30.0,
@@ -162,6 +175,8 @@ class WebEnv(PageEnv):
         super().__init__(
             tasks=source,
             observation_mode=observation_mode,
+            boxes=boxes,
+            marks=marks,
             viewport=viewport,
             executable=executable,
             has_tabs=True,
@@ -183,7 +198,8 @@ class WebEnv(PageEnv):
         case = self._instance = await self._set_up(task)
         self._graded = FAILED
         self._goal = case.goal
-        await self._open(case.start, sites=case.sites, origins=case.origins)
+        cookies = await case.set_up(lambda: int(self.np_random.integers(2**31)))
+        await self._open(case.start, sites=case.sites, origins=case.origins, files=case.files, cookies=cookies)
 
     async def _set_up(self, task: Task) -> WebTaskInstance:
         try:

@@ -71,7 +71,22 @@ _HIDDEN = b"""
 # The variables are those of core.js; pages outside of MiniWoB++ do not have them.
 _STATE = """typeof WOB_DONE_GLOBAL === 'undefined' || !core.ept0 ? null : {
   done: Boolean(WOB_DONE_GLOBAL), raw: Number(WOB_RAW_REWARD_GLOBAL)}"""
-_GOAL = """(() => { const said = core.getUtterance(); return typeof said === 'string' ? said : said.utterance; })()"""
+# Some goals show a colour or an icon instead of a word: they are named, since the line is hidden.
+_GOAL = """(() => {
+  const query = document.getElementById('query'), copy = query.cloneNode(true), words = copy.querySelectorAll('*');
+  let shown = false;
+  query.querySelectorAll('*').forEach((item, index) => {
+    if (item.textContent.trim() || item.children.length) return;
+    const icon = [...item.classList].find((name) => name.startsWith('ui-icon-'));
+    const color = getComputedStyle(item).backgroundColor;
+    const look = icon ? icon.slice(8) : color === 'rgba(0, 0, 0, 0)' ? '' : color;
+    words[index].textContent = look;
+    shown ||= look !== '';
+  });
+  if (shown) return copy.textContent;
+  const said = core.getUtterance();
+  return typeof said === 'string' ? said : said.utterance;
+})()"""
 
 
 class MiniWoBEnv(PageEnv):
@@ -84,7 +99,7 @@ class MiniWoBEnv(PageEnv):
     task.
 
     ## Action space
-    As ``rllm/Web-v0``, without tabs.
+    As ``rllm/Web-v0``, without tabs and files.
 
     ## Observation space
     As ``rllm/Web-v0``. The line in which the page repeats the goal, and its display of rewards and time, are hidden.
@@ -120,6 +135,9 @@ class MiniWoBEnv(PageEnv):
         max_turns: Number of actions.
         observation_mode: ``"text"``, ``"screenshot"`` or ``"both"``.
         viewport: Width and height of the page in pixels.
+        boxes: Whether the text shows where elements, pictures and shapes are (``box="x,y WxH"``, in pixels), the prompt
+            describes the actions with coordinates, and ``info["boxes"]`` contains the boxes.
+        marks: Whether the picture shows a numbered box around every numbered element.
         executable: The Chromium to use; ``None`` searches for one.
         invalid_action_penalty: Subtracted from the reward if a reply contains no action.
         max_observation_chars: Bound of the observation's text; a longer page is cut.
@@ -146,6 +164,8 @@ class MiniWoBEnv(PageEnv):
         num_tasks: int | None = None,
         max_turns: int = 10,
         observation_mode: ObservationMode = "text",
+        boxes: bool = False,
+        marks: bool = False,
         viewport: Sequence[int] = VIEWPORT,
         executable: str | os.PathLike[str] | None = None,
         invalid_action_penalty: float = 0.0,
@@ -167,6 +187,8 @@ class MiniWoBEnv(PageEnv):
                 size=1_000_000 if num_tasks is None else num_tasks,
             ),
             observation_mode=observation_mode,
+            boxes=boxes,
+            marks=marks,
             viewport=viewport,
             executable=executable,
             has_tabs=False,

@@ -56,6 +56,8 @@ class PageEnv(AsyncTextEnv):
         viewport: Width and height of the page in pixels.
         executable: The Chromium to use; ``None`` searches for one.
         has_tabs: Whether the prompt describes the actions for tabs.
+        boxes: Whether the text and ``info["boxes"]`` locate elements, and the prompt describes the mouse.
+        marks: Whether the picture shows the numbers and boxes of the elements.
         **arguments: See :class:`~rllm_gym.core.TextEnv`.
     """
 
@@ -69,18 +71,27 @@ class PageEnv(AsyncTextEnv):
         viewport: Sequence[int],
         executable: str | os.PathLike[str] | None,
         has_tabs: bool,
+        boxes: bool,
+        marks: bool,
         **arguments: Any,
     ) -> None:
         if observation_mode not in _SHOWN:
             raise ValueError(f"observation_mode={observation_mode!r} is not one of {', '.join(map(repr, _SHOWN))}")
+        for name, value in (("boxes", boxes), ("marks", marks)):
+            if not isinstance(value, bool):
+                raise ValueError(f"{name}={value!r} must be True or False")
+        if marks and observation_mode == "text":
+            raise ValueError("marks=True draws into the picture; it needs observation_mode='screenshot' or 'both'")
         super().__init__(**arguments)
         self.observation_mode = observation_mode
         self.viewport = _viewport(viewport)
         self._executable = None if executable is None else os.fspath(executable)
         self._has_tabs = has_tabs
-        self._has_mouse = observation_mode != "text"
-        self._pictures = self._has_mouse or self.render_mode == "rgb_array"
-        if self._has_mouse:
+        self._has_image = observation_mode != "text"
+        self._pictures = self._has_image or self.render_mode == "rgb_array"
+        self._boxes, self._marks = boxes, marks
+        self._files: Mapping[str, bytes] = {}
+        if self._has_image:
             width, height = self.viewport
             picture = gymnasium.spaces.Box(0, 255, (height, width, 3), np.uint8)
             both = gymnasium.spaces.Dict({"text": self.observation_space, "image": picture})
@@ -137,8 +148,9 @@ class PageEnv(AsyncTextEnv):
     async def _async_begin(self, task: Task) -> str:
         self._goal = self._error = ""
         await self._open_task(task)
-        actions = describe_actions(tabs=self._has_tabs, mouse=self._has_mouse)
-        rules = _RULES.format(shown=_SHOWN[self.observation_mode], actions=actions)
+        rules = _RULES.format(shown=_SHOWN[self.observation_mode], actions=describe_actions(**self._kinds))
+        if self._files:
+            rules += f"Files that can be uploaded: {', '.join(map(json.dumps, self._files))}\n"
         head = f"Goal: {self._goal}\n\n{rules}"
         if len(head) + LEAST_PAGE_CHARS > self._max_chars:
             raise TaskError(
@@ -175,13 +187,25 @@ class PageEnv(AsyncTextEnv):
 
         return shared_pool(self._executable)
 
-    async def _open(self, url: str, *, sites: Mapping[str, Handler], origins: Sequence[str]) -> None:
-        """Open a new context that can reach only these sites and origins, at ``url``."""
+    async def _open(
+        self,
+        url: str,
+        *,
+        sites: Mapping[str, Handler],
+        origins: Sequence[str],
+        files: Mapping[str, bytes] | None = None,
+        cookies: Mapping[str, str] | None = None,
+    ) -> None:
+        """Open a new context that can reach only these sites and origins and upload these files, at ``url``.
+
+        The cookies are those of the site of ``url``.
+        """
         await self._async_end()
         self._view = None
-        self._session = await self._pool().open(sites=sites, origins=origins, viewport=self.viewport)
+        self._files = files or {}
+        self._session = await self._pool().open(sites=sites, origins=origins, viewport=self.viewport, files=self._files)
         self._opened_in = os.getpid()
-        await self._session.goto(url)
+        await self._session.goto(url, cookies=cookies)
 
     @property
     def _open_session(self) -> BrowserSession:
@@ -195,7 +219,9 @@ class PageEnv(AsyncTextEnv):
         return self._session
 
     async def _observe(self, chars: int = PAGE_CHARS) -> PageView:
-        self._view = await self._open_session.observe(screenshot=self._pictures, chars=chars)
+        self._view = await self._open_session.observe(
+            screenshot=self._pictures, chars=chars, boxes=self._boxes, marks=self._marks
+        )
         return self._view
 
     # Observations
@@ -216,16 +242,24 @@ class PageEnv(AsyncTextEnv):
         return f"{head}\n{body}"[: self._max_chars]
 
     def _with_picture(self, observation: str) -> Any:
-        if not self._has_mouse:
+        if not self._has_image:
             return observation
         assert self.page.image is not None
         return {"text": observation, "image": self.page.image.copy()}
 
+    @property
+    def _kinds(self) -> dict[str, bool]:
+        """Which kinds of actions the model is told about."""
+        return {"tabs": self._has_tabs, "mouse": self._has_image or self._boxes, "files": bool(self._files)}
+
     def _tools(self) -> str:
-        return json.dumps(action_tools(tabs=self._has_tabs, mouse=self._has_mouse))
+        return json.dumps(action_tools(**self._kinds))
 
     def _add_info(self, info: dict[str, Any]) -> None:
         info["url"] = self.page.url[:_URL_CHARS]
+        if self._boxes:
+            boxes = {number: element.box for number, element in self.page.elements.items() if element.box is not None}
+            info["boxes"] = json.dumps(boxes)
         # A reply without an action leaves that of the turn before.
         info["action_error"] = "" if info["invalid_action"] else self._error
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -18,7 +19,12 @@ MAX_URL_CHARS = 2_000
 MAX_ORIGINS = 100
 
 _CHECK = re.compile(r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*:[A-Za-z_]\w*")
-_PAGE_KEYS = ("url", "goal", "origins", "check", "answer", "infeasible", "data")
+MAX_FILES = 20
+MAX_FILE_BYTES = 5_000_000
+"""Of all files of a row together."""
+
+_FILE_NAME = re.compile(r"[^/\\\x00-\x1f]{1,200}")
+_PAGE_KEYS = ("url", "goal", "origins", "setup", "check", "answer", "infeasible", "files", "data")
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +39,8 @@ class PageRow:
         answer: The required argument of ``answer("…")``, as :mod:`rllm_gym.grading.answers` reads it, or ``None``.
         infeasible: Whether reporting that the task cannot be done is right.
         data: Additional data for the check.
+        files: What can be uploaded, by name.
+        setup: ``"module:function"`` that prepares the server for an episode, or ``None``.
     """
 
     url: str
@@ -42,6 +50,8 @@ class PageRow:
     answer: Mapping[str, Any] | None
     infeasible: bool
     data: Mapping[str, Any] = field(default_factory=dict)
+    files: Mapping[str, bytes] = field(default_factory=dict)
+    setup: str | None = None
 
 
 def row_to_web_task(row: Mapping[str, Any], task_id: str) -> Task:
@@ -85,8 +95,10 @@ def _page_row(row: Mapping[str, Any]) -> PageRow:
         if not isinstance(value, str) or not value.strip() or len(value) > longest:
             raise TaskError(f"its {name} is {value!r:.80}; it must be a string of 1 to {longest} characters")
     check, answer, infeasible, data = (row.get(name) for name in ("check", "answer", "infeasible", "data"))
-    if check is not None and (not isinstance(check, str) or not _CHECK.fullmatch(check)):
-        raise TaskError(f"its check is {check!r:.80}; it must be 'module:function'")
+    setup = row.get("setup")
+    for name, function in (("check", check), ("setup", setup)):
+        if function is not None and (not isinstance(function, str) or not _CHECK.fullmatch(function)):
+            raise TaskError(f"its {name} is {function!r:.80}; it must be 'module:function'")
     if answer is not None:
         if not isinstance(answer, Mapping):
             raise TaskError(f"its answer is {answer!r:.80}; it must be {{'type': …, 'value': …}}")
@@ -101,7 +113,28 @@ def _page_row(row: Mapping[str, Any]) -> PageRow:
         raise TaskError("it cannot be graded: set 'check', 'answer', or 'infeasible': true")
     if data is not None and not isinstance(data, Mapping):
         raise TaskError(f"its data is {data!r:.80}; it must be an object for the check")
-    return PageRow(row["url"], row["goal"], _origins(row), check, answer, bool(infeasible), data or {})
+    files = _files(row.get("files") or {})
+    return PageRow(row["url"], row["goal"], _origins(row), check, answer, bool(infeasible), data or {}, files, setup)
+
+
+def _files(files: Any) -> dict[str, bytes]:
+    """Return the content of a row's files: each a text, or ``{"base64": …}``."""
+    if not isinstance(files, Mapping) or len(files) > MAX_FILES:
+        raise TaskError(f"its files are {files!r:.80}; they must be an object of at most {MAX_FILES} contents by name")
+    contents: dict[str, bytes] = {}
+    for name, value in files.items():
+        if value is None:  # a column of a Parquet file
+            continue
+        if not isinstance(name, str) or not _FILE_NAME.fullmatch(name):
+            raise TaskError(f"its file {name!r:.80} must have a name of 1 to 200 characters, without a folder")
+        try:
+            encoded = value["base64"] if isinstance(value, Mapping) and set(value) == {"base64"} else None
+            contents[name] = value.encode() if isinstance(value, str) else base64.b64decode(encoded, validate=True)  # type: ignore[arg-type]
+        except (ValueError, TypeError) as error:
+            raise TaskError(f"its file {name!r} is {value!r:.80}; it must be a text or {{'base64': …}}") from error
+    if sum(map(len, contents.values())) > MAX_FILE_BYTES:
+        raise TaskError(f"its files have more than {MAX_FILE_BYTES} bytes together; leave some out")
+    return contents
 
 
 def _origins(row: Mapping[str, Any]) -> tuple[str, ...]:

@@ -14,7 +14,15 @@ from rllm_gym.envs.web.rows import PageRow
 from rllm_gym.envs.web.sites.http import Handler, Request, Response
 from rllm_gym.envs.web.sites.task import SiteState, WebTask, WebTaskTemplate
 from rllm_gym.grading.answers import matches
-from rllm_gym.grading.user_checks import FAILED, PASSED, CheckResult, find_function, run_check, run_in_thread
+from rllm_gym.grading.user_checks import (
+    FAILED,
+    PASSED,
+    CheckResult,
+    find_function,
+    run_check,
+    run_function,
+    run_in_thread,
+)
 
 SITE_DEADLINE_S = 60.0
 """Deadline in seconds for creating a site's data, or comparing it at the end."""
@@ -45,6 +53,18 @@ class WebTaskInstance(Protocol):
     start: str
     sites: Mapping[str, Handler]
     origins: tuple[str, ...]
+    files: Mapping[str, bytes]
+
+    async def set_up(self, seed: Callable[[], int]) -> Mapping[str, str]:
+        """Prepare the episode; return the cookies that the browser starts with.
+
+        Args:
+            seed: Draws the seed of the episode, if one is needed.
+
+        Raises:
+            EnvironmentFault: It cannot be prepared; kind ``"setup"``.
+        """
+        ...
 
     async def graded(self, end: WebEpisodeEnd, state: Callable[[], Awaitable[PageState]]) -> CheckResult:
         """Return whether, or how far, the end state and answer are as requested.
@@ -84,6 +104,7 @@ class SiteTaskInstance:
             origin: self._locked(handler) for origin, handler in self.app.handlers().items()
         }
         self.origins: tuple[str, ...] = ()
+        self.files: Mapping[str, bytes] = self.task.files
 
     def _locked(self, handler: Handler) -> Handler:
         """Return a handler that serves one request or comparison at a time; the browser calls it from its thread."""
@@ -100,6 +121,9 @@ class SiteTaskInstance:
         except Exception as error:
             raise _fault(f"the site state of the task {self.task.goal!r:.200} cannot be compared", error) from error
         return PASSED if solved else FAILED
+
+    async def set_up(self, seed: Callable[[], int]) -> Mapping[str, str]:
+        return {}
 
     def is_solved(self, end: WebEpisodeEnd) -> bool:
         """Return whether the state is exactly as requested and the answer is right. Blocks for milliseconds."""
@@ -146,8 +170,26 @@ class PageTaskInstance:
     def __init__(self, row: PageRow, *, check_timeout: float) -> None:
         self._row, self._timeout = row, check_timeout
         self._check = None if row.check is None else find_function(row.check, "state", "answer")
-        self.goal, self.start, self.origins = row.goal, row.url, row.origins
+        self._setup = None if row.setup is None else find_function(row.setup, "url", "seed", "data")
+        self.goal, self.start, self.origins, self.files = row.goal, row.url, row.origins, row.files
         self.sites: Mapping[str, Handler] = {}
+
+    async def set_up(self, seed: Callable[[], int]) -> Mapping[str, str]:
+        if self._setup is None:
+            return {}
+        row = self._row
+        try:
+            result = await run_in_thread(run_function, self._setup, row.url, seed(), row.data, timeout=self._timeout)
+        except Exception as error:
+            words = f"the setup {row.setup} failed: {type(error).__name__}: {error}"
+            raise EnvironmentFault(words, kind="setup") from error
+        cookies = {} if result is None else result
+        if not isinstance(cookies, Mapping) or not all(
+            isinstance(part, str) for item in cookies.items() for part in item
+        ):
+            words = f"the setup {row.setup} returned {result!r:.80}; it must return None or cookies by name"
+            raise EnvironmentFault(words, kind="setup")
+        return cookies
 
     async def graded(self, end: WebEpisodeEnd, state: Callable[[], Awaitable[PageState]]) -> CheckResult:
         row = self._row

@@ -104,8 +104,17 @@ function clickable(number) {
   if (is(element, "select") && !element.multiple && element.size <= 1) {
     return { error: `is a combobox, whose list cannot be clicked; choose with select(${number}, "…")` };
   }
-  if (is(element, "input") && element.type === "file") return { error: "takes a file, and there are none here to upload" };
+  if (is(element, "input") && element.type === "file") return { error: TAKES_A_FILE(number) };
   return locate(number, false);
+}
+
+const TAKES_A_FILE = (number) => `takes a file; choose one of the task's files, if it has any, with upload_file(${number}, "…")`;
+
+function scrollTo(number) {
+  const element = find(number);
+  if (!element) return { gone: true };
+  reveal(element);
+  return {};
 }
 
 // Convert a position in a frame to one in this document, and check that it is not covered.
@@ -158,7 +167,7 @@ function unwritable(field, number) {
   if (is(field, "select")) return `is a list of options; choose with select(${number}, "…")`;
   if (is(field, "input")) {
     if (field.type === "checkbox" || field.type === "radio") return `is a ${field.type}; use click(${number}), check(${number})`;
-    if (field.type === "file") return "takes a file, and there are none here to upload";
+    if (field.type === "file") return TAKES_A_FILE(number);
     if (!TYPED.has(field.type) && !SET_BY_VALUE.has(field.type)) return `is a button; use click(${number})`;
   } else if (!isField(field)) return "is not a field that can be filled";
   return "";
@@ -290,6 +299,96 @@ function focus(number) {
   return focusedElement() === target ? {} : { error: "does not take the focus" };
 }
 
+// Files
+
+// Put files into the file field of an element. "chooser": it has none, but a click on it may ask for files.
+function upload(number, files) {
+  const field = fieldOf(number);
+  if (!field) return { gone: true };
+  if (is(field, "input") && field.type === "file") return setFiles(field, files);
+  const inside = findAll(field, "input[type=file]");
+  return inside.length === 1 ? setFiles(inside[0], files) : { chooser: true };
+}
+
+function setFiles(field, files) {
+  if (matches(field, ":disabled")) return { error: "is disabled" };
+  if (files.length > 1 && !field.multiple) return { error: "takes one file only" };
+  const data = new DataTransfer();
+  for (const { name, type, content } of files) data.items.add(new File([Uint8Array.from(atob(content), (char) => char.charCodeAt(0))], name, { type }));
+  field.files = data.files;
+  announce(field);
+  return {};
+}
+
+// Selection and clipboard
+
+// Select a text in an element, or in the whole document. White space does not count: pages break lines anywhere.
+function selectText(number, text) {
+  const root = number === null ? body(document) : find(number);
+  if (!root) return { gone: true };
+  const wanted = text.replace(/\s+/g, "");
+  if ((is(root, "input") || is(root, "textarea")) && typeof root.selectionStart === "number") {
+    const at = root.value.indexOf(text);
+    if (at < 0) return { error: "does not contain this text" };
+    root.focus();
+    root.setSelectionRange(at, at + text.length);
+    return {};
+  }
+  const walker = document.createTreeWalker(root, NodeFilter.SHOW_TEXT);
+  const parts = []; // [first index in the text without white space, node]
+  let all = "";
+  for (let node = walker.nextNode(); node && all.length < MOST_SELECTED; node = walker.nextNode()) {
+    const parent = parentNode(node);
+    if (SKIPPED.has(localName(parent)) || !isVisible(parent, { visibilityProperty: true })) continue;
+    parts.push([all.length, node]);
+    all += node.data.replace(/\s+/g, "");
+  }
+  const at = wanted === "" ? -1 : all.indexOf(wanted);
+  if (at < 0) return { error: "does not contain this text" };
+  // The position in a node of the character with this index.
+  const place = (index) => {
+    const [first, node] = parts.findLast(([start]) => start <= index);
+    let left = index - first, offset = 0;
+    while (offset < node.data.length && (/\s/.test(node.data[offset]) || left-- > 0)) offset++;
+    return [node, offset];
+  };
+  const [startNode, start] = place(at), [endNode, end] = place(at + wanted.length - 1);
+  for (let host = parentNode(startNode); host; host = parentNode(host)) if (nodeType(host) === ELEMENT && isEditingHost(host)) host.focus();
+  getSelection().setBaseAndExtent(startNode, start, endNode, end + 1);
+  if (parentNode(startNode)) reveal(parentNode(startNode));
+  return {};
+}
+
+const MOST_SELECTED = 300_000, MOST_COPIED = 100_000;
+
+// The page's own listeners may replace what is copied, or handle what is pasted, as in a browser with a clipboard.
+function clipboardEvent(kind, data) {
+  const target = focusedElement() ?? getSelection().anchorNode?.parentElement ?? body(document);
+  return target.dispatchEvent(new ClipboardEvent(kind, { clipboardData: data, bubbles: true, cancelable: true, composed: true }));
+}
+
+function copySelection(kind) {
+  const field = focusedElement(), data = new DataTransfer();
+  const inField = is(field, "textarea") || (is(field, "input") && field.type !== "password" && typeof field.selectionStart === "number");
+  const text = inField ? field.value.slice(field.selectionStart, field.selectionEnd) : getSelection().toString();
+  if (!clipboardEvent(kind, data)) return { text: data.getData("text/plain").slice(0, MOST_COPIED) };
+  if (kind === "cut" && text) document.execCommand("delete");
+  return { text: text.slice(0, MOST_COPIED) };
+}
+
+function paste(text) {
+  const data = new DataTransfer();
+  data.setData("text/plain", text);
+  return { insert: clipboardEvent("paste", data) };
+}
+
+// The index of the frame that has the focus, or null.
+function focusedFrame() {
+  const element = focusedElement();
+  for (let index = 0; index < Math.min(window.length, 100); index++) if (element && window[index] === element.contentWindow) return { index };
+  return { index: null };
+}
+
 // Scrolling
 
 function scroll(number, direction) {
@@ -411,8 +510,9 @@ function position() {
   return { own };
 }
 
-const calls = { observe, locate, clickable, frameAt, prepare, editing, verify, select, checked, focus, scroll, resolve, position, still, watchDrag, dragBegan };
+const calls = { observe, locate, clickable, frameAt, prepare, editing, verify, select, checked, focus, scroll, resolve, position, still, watchDrag, dragBegan,
+  scrollTo, upload, selectText, copySelection, paste, focusedFrame };
 
 // The single entry point: takes a function name and arguments, returns JSON.
 const dispatch = async (name, ...args) => JSON.stringify(await calls[name](...args));
-Object.assign(dispatch, { noteClosed, takeHosts });
+Object.assign(dispatch, { noteClosed, takeHosts, setFiles: (field, files) => JSON.stringify(setFiles(field, files)) });

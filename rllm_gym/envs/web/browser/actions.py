@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import contextlib
-from collections.abc import Awaitable, Callable
+import mimetypes
+from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from rllm_gym.envs.web.browser.drag import Drag
 from rllm_gym.envs.web.browser.isolated_world import INPUT_S, DocumentGone
-from rllm_gym.envs.web.browser.key_names import UnknownKey, checked_key
-from rllm_gym.envs.web.browser.keyboard import press_key, type_text
+from rllm_gym.envs.web.browser.key_names import UnknownKey, checked_key, clipboard_command
+from rllm_gym.envs.web.browser.keyboard import MODIFIERS, hold_key, modifier_bits, press_key, type_text
 from rllm_gym.envs.web.browser.load_state import ActivityMark, wait_until_settled
 from rllm_gym.envs.web.browser.network_policy import NetworkPolicy
 from rllm_gym.envs.web.browser.observation import ElementRegistry, Tab
@@ -23,6 +25,9 @@ if TYPE_CHECKING:
 
 _WINDOW_S = 3.0
 _WAIT_S = 1.0
+_MAX_WAIT_MS = 10_000
+_CHOOSER_S = 3.0
+_MAX_HELD = 4
 _TEXT_CHARS = 100_000
 _TYPED_CHARS = 2_000
 _MAX_FRAME_DEPTH = 20
@@ -32,13 +37,16 @@ class ActionFailed(Exception):
     """An action that cannot be carried out. The message is for the model."""
 
 
-async def act(registry: ElementRegistry, viewport: tuple[int, int], action: BrowserAction) -> str:
+async def act(
+    registry: ElementRegistry, viewport: tuple[int, int], action: BrowserAction, since: ActivityMark | None = None
+) -> str:
     """Carry out an action in the active tab and wait until everything it started has ended.
 
     Args:
         registry: The state of the session's observations.
         viewport: Width and height in pixels.
         action: Any action except ``answer`` and ``report_infeasible``, which do not concern the browser.
+        since: Also wait for what the tab has started since then, by default since now.
 
     Returns:
         ``""``, or a full explanation of why the action is impossible.
@@ -61,7 +69,7 @@ async def act(registry: ElementRegistry, viewport: tuple[int, int], action: Brow
 
     tabs.context.on("page", window)
     try:
-        since = tab.activity.mark()
+        since = since or tab.activity.mark()
         try:
             await handler(_ActionContext(registry, tab, viewport), action)
         except ActionFailed as error:
@@ -176,6 +184,37 @@ class _ActionContext:
             frame = parents[frame]
         return path
 
+    @property
+    def bits(self) -> int:
+        """The protocol's bits of the modifiers that are held."""
+        return modifier_bits(self.registry.held)
+
+    def open_drag(self) -> Drag | None:
+        """Return the drag of the left button that is held in this tab."""
+        drag = self.registry.drag
+        if drag is None or drag.isolated is not self.tab.isolated:
+            return None
+        drag.modifiers = self.bits
+        return drag
+
+    def key(self, text: str) -> str:
+        try:
+            return checked_key(text)
+        except UnknownKey as error:
+            raise ActionFailed(str(error)) from None
+
+    async def clipboard(self, key: str) -> bool:
+        """Copy, cut or paste with the clipboard of the episode, if that is what a key does."""
+        command = clipboard_command(key)
+        if not command:
+            return False
+        isolated, frame = self.tab.isolated, await self.focused_frame()
+        if command != "paste":
+            self.registry.clipboard = (await isolated.call("copySelection", command, frame=frame))["text"]
+        elif (await isolated.call("paste", self.registry.clipboard, frame=frame))["insert"]:
+            await isolated.send("Input.insertText", text=self.registry.clipboard)
+        return True
+
     def frame_of(self, number: int) -> str:
         location = self.registry.locations.get(number)
         if location is None:
@@ -200,17 +239,61 @@ class _ActionContext:
         near = ", ".join(short_description(shown[other]) for other in others[:3])
         return f"The nearest numbers are {near}."
 
-    async def mouse(self, *events: dict[str, Any]) -> None:
-        """Send mouse events of the browser itself, in order."""
+    async def mouse(self, x: float, y: float, *events: dict[str, Any], held: Sequence[str] = ()) -> None:
+        """Move the mouse to a position, and send further mouse events of the browser itself there, in order."""
         cdp = self.tab.isolated
-        await asyncio.gather(*(cdp.send("Input.dispatchMouseEvent", deadline_s=INPUT_S, **event) for event in events))
+        self.registry.mouse = (x, y)
+        place = {"x": x, "y": y, "modifiers": modifier_bits([*self.registry.held, *held])}
+        await asyncio.gather(
+            *(
+                cdp.send("Input.dispatchMouseEvent", deadline_s=INPUT_S, **place, **event)
+                for event in ({"type": "mouseMoved"}, *events)
+            )
+        )
 
-    async def click_at(self, x: float, y: float, button: str = "left", count: int = 1) -> None:
-        events: list[dict[str, Any]] = [{"type": "mouseMoved", "x": x, "y": y}]
+    async def click_at(self, x: float, y: float, action: BrowserAction, count: int = 1) -> None:
+        """Click with the action's button and modifiers."""
+        button = action.option or "left"
+        held = ["Control" if key == "ControlOrMeta" else key for key in action.modifiers]
+        events: list[dict[str, Any]] = []
         for item in range(1, count + 1):
-            pressed = {"x": x, "y": y, "button": button, "clickCount": item}
+            pressed = {"button": button, "clickCount": item}
             events += [{"type": "mousePressed", **pressed}, {"type": "mouseReleased", **pressed}]
-        await self.mouse(*events)
+        await self.mouse(x, y, *events, held=held)
+
+    def place(self, x: float | None, y: float | None) -> tuple[float, float]:
+        """Return a position that a model gave, if it is in the view."""
+        width, height = self.viewport
+        x, y = x or 0.0, y or 0.0
+        if not (0 <= x < width and 0 <= y < height):
+            raise ActionFailed(f"({x:g}, {y:g}) is outside of the view, which is {width} x {height} pixels.")
+        return x, y
+
+    async def all_frames(self) -> list[str]:
+        """Return the main frame and at most twenty others, in which a drag from a position may start."""
+        names: list[str] = []
+        waiting = [await self.tab.isolated.frames()]
+        while waiting and len(names) <= _MAX_FRAME_DEPTH:
+            node = waiting.pop(0)
+            names.append(node["frame"]["id"])
+            waiting.extend(node.get("childFrames", ()))
+        return names
+
+    async def focused_frame(self) -> str:
+        """Return the frame that has the focus."""
+        isolated, node = self.tab.isolated, await self.tab.isolated.frames()
+        while True:
+            frame: str = node["frame"]["id"]
+            index = (await isolated.call("focusedFrame", frame=frame))["index"]
+            if index is None:
+                return frame
+            for child in node.get("childFrames", ()):
+                with contextlib.suppress(DocumentGone):
+                    if (await isolated.call("position", frame=child["frame"]["id"]))["own"] == index:
+                        node = child
+                        break
+            else:
+                return frame
 
 
 def _covering_element(cover: dict[str, Any]) -> str:
@@ -230,33 +313,79 @@ def _options(answer: dict[str, Any]) -> str:
 
 
 async def _click(context: _ActionContext, action: BrowserAction) -> None:
-    await context.click_at(*await context.point_of(action.element, "clickable"), button=action.option or "left")
-
-
-async def _dblclick(context: _ActionContext, action: BrowserAction) -> None:
-    await context.click_at(*await context.point_of(action.element, "clickable"), count=2)
-
-
-async def _mouse_click(context: _ActionContext, action: BrowserAction) -> None:
-    width, height = context.viewport
-    x, y = action.x or 0.0, action.y or 0.0
-    if not (0 <= x < width and 0 <= y < height):
-        raise ActionFailed(f"({x:g}, {y:g}) is outside of the screenshot, which is {width} x {height} pixels.")
-    await context.click_at(x, y, button=action.option or "left")
+    count = 2 if action.name == "dblclick" else 1
+    await context.click_at(*await context.point_of(action.element, "clickable"), action, count)
 
 
 async def _hover(context: _ActionContext, action: BrowserAction) -> None:
-    x, y = await context.point_of(action.element, "locate", True)
-    await context.mouse({"type": "mouseMoved", "x": x, "y": y})
+    await context.mouse(*await context.point_of(action.element, "locate", True))
 
 
 async def _drag(context: _ActionContext, action: BrowserAction) -> None:
-    await context.point_of(action.target, "locate", True)
+    by_place = action.name == "drag_to"
+    end = context.place(action.to_x, action.to_y) if by_place else None
+    if end is None:
+        await context.point_of(action.target, "locate", True)
     start = await context.point_of(action.element)
     assert action.element is not None
-    async with Drag(context.tab.isolated, context.frame_of(action.element)) as drag:
+    async with Drag(context.tab.isolated, [context.frame_of(action.element)], context.bits) as drag:
         await drag.press(*start)
-        await drag.move_to(*await context.point_of(action.target, "locate", True))
+        context.registry.mouse = end or await context.point_of(action.target, "locate", True)
+        await drag.move_to(*context.registry.mouse)
+
+
+async def _scroll_to(context: _ActionContext, action: BrowserAction) -> None:
+    await context.on_element(action.element, "scrollTo")
+
+
+async def _at_place(context: _ActionContext, action: BrowserAction) -> None:
+    x, y = context.place(action.x, action.y)
+    if action.name == "mouse_move":
+        if (drag := context.open_drag()) is not None:
+            context.registry.mouse = (x, y)
+            await drag.move_to(x, y, 1)
+        else:
+            await context.mouse(x, y)
+    else:
+        await context.click_at(x, y, action, 2 if action.name == "mouse_dblclick" else 1)
+
+
+async def _mouse_down(context: _ActionContext, action: BrowserAction) -> None:
+    x, y = context.place(action.x, action.y)
+    if context.open_drag() is not None:
+        raise ActionFailed("The left button is held already; mouse_up(x, y) releases it.")
+    if action.option in (None, "left"):
+        drag = Drag(context.tab.isolated, await context.all_frames(), context.bits)
+        await drag.begin()
+        context.registry.mouse, context.registry.drag = (x, y), drag
+        await drag.press(x, y)
+    else:
+        await context.mouse(x, y, {"type": "mousePressed", "button": action.option, "clickCount": 1})
+
+
+async def _mouse_up(context: _ActionContext, action: BrowserAction) -> None:
+    x, y = context.place(action.x, action.y)
+    if action.option in (None, "left") and (drag := context.open_drag()) is not None:
+        context.registry.mouse, context.registry.drag = (x, y), None
+        try:
+            await drag.move_to(x, y, 1)
+        finally:
+            await drag.end()
+    else:
+        await context.mouse(x, y, {"type": "mouseReleased", "button": action.option or "left", "clickCount": 1})
+
+
+async def _drag_places(context: _ActionContext, action: BrowserAction) -> None:
+    start, end = context.place(action.x, action.y), context.place(action.to_x, action.to_y)
+    async with Drag(context.tab.isolated, await context.all_frames(), context.bits) as drag:
+        await drag.press(*start)
+        context.registry.mouse = end
+        await drag.move_to(*end)
+
+
+async def _wheel(context: _ActionContext, action: BrowserAction) -> None:
+    event = {"type": "mouseWheel", "deltaX": action.x or 0.0, "deltaY": action.y or 0.0}
+    await context.mouse(*context.registry.mouse, event)
 
 
 async def _set_checked(context: _ActionContext, action: BrowserAction) -> None:
@@ -266,7 +395,7 @@ async def _set_checked(context: _ActionContext, action: BrowserAction) -> None:
         return
     if not wanted and state["kind"] == "radio":
         raise ActionFailed("A radio button is unchosen by choosing another one of its group.")
-    await context.click_at(*await context.point_of(action.element, "clickable"))
+    await context.click_at(*await context.point_of(action.element, "clickable"), action)
 
 
 # Fields and keys
@@ -281,9 +410,11 @@ async def _fill(context: _ActionContext, action: BrowserAction) -> None:
         await _click_to_edit(context, action)
         await press_key(context.tab.isolated, checked_key("Control+a"))
         await press_key(context.tab.isolated, checked_key("Delete"))
-        await context.tab.isolated.send("Input.insertText", text=text)
-    elif ready["type"]:
-        await context.tab.isolated.send("Input.insertText", text=text)
+    if ready.get("byClick") or ready["type"]:
+        last = text[-1:] if action.by_keys else ""
+        await context.tab.isolated.send("Input.insertText", text=text[: len(text) - len(last)])
+        await type_text(context.tab.isolated, last)
+    if not ready.get("byClick") and ready["type"]:
         await context.on_element(action.element, "verify", text)
 
 
@@ -291,15 +422,16 @@ async def _type(context: _ActionContext, action: BrowserAction) -> None:
     text = action.text or ""
     if len(text) > _TYPED_CHARS:
         raise ActionFailed(f"The text has {len(text)} characters; type takes at most {_TYPED_CHARS}, use fill.")
-    ready = await context.on_element(action.element, "prepare", text, "end")
-    if ready.get("byClick"):
-        await _click_to_edit(context, action)
+    if action.element is not None:
+        ready = await context.on_element(action.element, "prepare", text, "end")
+        if ready.get("byClick"):
+            await _click_to_edit(context, action)
     await type_text(context.tab.isolated, text)
 
 
 async def _click_to_edit(context: _ActionContext, action: BrowserAction) -> None:
     """Click an element that is not a field, such as a code editor, and check that a field in it then has the focus."""
-    await context.click_at(*await context.point_of(action.element, "clickable"))
+    await context.click_at(*await context.point_of(action.element, "clickable"), action)
     await context.on_element(action.element, "editing")
 
 
@@ -308,13 +440,75 @@ async def _select(context: _ActionContext, action: BrowserAction) -> None:
 
 
 async def _press(context: _ActionContext, action: BrowserAction) -> None:
-    try:
-        key = checked_key(action.text or "")
-    except UnknownKey as error:
-        raise ActionFailed(str(error)) from None
+    key = context.key("+".join([*context.registry.held, action.text or ""]))
     if action.element is not None:
         await context.on_element(action.element, "focus")
-    await press_key(context.tab.isolated, key)
+    if not await context.clipboard(key):
+        await press_key(context.tab.isolated, key)
+
+
+async def _hold(context: _ActionContext, action: BrowserAction) -> None:
+    held, key = context.registry.held, context.key(action.text or "")
+    if len(key) > 1 and "+" in key:
+        raise ActionFailed(f"{key} is a combination; hold its keys one after another, or use press.")
+    if action.name == "keyboard_up":
+        if key in held:
+            held.remove(key)
+        await hold_key(context.tab.isolated, key, held, down=False)
+    elif not await context.clipboard("+".join([*held, key])):
+        if key in held or len(held) >= _MAX_HELD:
+            raise ActionFailed(f"The keys {', '.join(held)} are held already; keyboard_up(…) releases one.")
+        if key in MODIFIERS:
+            held.append(key)
+        await hold_key(context.tab.isolated, key, held, down=True)
+
+
+async def _select_text(context: _ActionContext, action: BrowserAction) -> None:
+    if action.element is not None:
+        await context.on_element(action.element, "selectText", action.text)
+    elif "error" in (await context.tab.isolated.call("selectText", None, action.text)):
+        raise ActionFailed(f"The page does not contain {quoted((action.text or '')[:200])}.")
+
+
+async def _upload(context: _ActionContext, action: BrowserAction) -> None:
+    known, names = context.tabs.files, ", ".join(map(quoted, context.tabs.files))
+    for name in action.options:
+        if name not in known:
+            raise ActionFailed(
+                f"There is no file {quoted(name[:100])}; the files of the task are {names}."
+                if known
+                else "This task has no files to upload."
+            )
+    files = [
+        {
+            "name": name,
+            "type": mimetypes.guess_type(name)[0] or "application/octet-stream",
+            "content": base64.b64encode(known[name]).decode(),
+        }
+        for name in action.options
+    ]
+    if action.name == "upload_file":
+        answer = await context.on_element(action.element, "upload", files)
+        if "chooser" not in answer:
+            return
+        x, y = await context.point_of(action.element)
+    else:
+        x, y = context.place(action.x, action.y)
+    # Many pages hide their file field: a click on a button asks for files.
+    context.tabs.chooser = asyncio.get_running_loop().create_future()
+    try:
+        await context.click_at(x, y, BrowserAction("click"))
+        async with asyncio.timeout(_CHOOSER_S):
+            asked = await context.tabs.chooser
+    except TimeoutError:
+        raise ActionFailed("It did not ask for a file when it was clicked.") from None
+    finally:
+        context.tabs.chooser = None
+    if "backendNodeId" not in asked:
+        raise ActionFailed("It asked for a file without a field for files, which cannot be answered here.")
+    answer = await context.tab.isolated.call_on_node(asked["frameId"], asked["backendNodeId"], "setFiles", files)
+    if "error" in answer:
+        raise ActionFailed(f"The field {answer['error']}.")
 
 
 async def _focus(context: _ActionContext, action: BrowserAction) -> None:
@@ -331,7 +525,11 @@ async def _scroll(context: _ActionContext, action: BrowserAction) -> None:
 
 
 async def _wait(context: _ActionContext, action: BrowserAction) -> None:
-    await asyncio.sleep(_WAIT_S)
+    await asyncio.sleep(_WAIT_S if action.ms is None else min(max(action.ms, 0.0), _MAX_WAIT_MS) / 1_000)
+
+
+async def _handle_dialog(context: _ActionContext, action: BrowserAction) -> None:
+    raise ActionFailed("No dialog of the browser is open; act on the elements of a dialog of the page.")
 
 
 # Navigation and tabs
@@ -436,10 +634,24 @@ def _tab(context: _ActionContext, index: int | None) -> Page:
 
 _HANDLERS: dict[str, Callable[[_ActionContext, BrowserAction], Awaitable[None]]] = {
     "click": _click,
-    "dblclick": _dblclick,
-    "mouse_click": _mouse_click,
+    "dblclick": _click,
+    "mouse_move": _at_place,
+    "mouse_click": _at_place,
+    "mouse_dblclick": _at_place,
+    "mouse_down": _mouse_down,
+    "mouse_up": _mouse_up,
+    "mouse_drag_and_drop": _drag_places,
+    "mouse_wheel": _wheel,
     "hover": _hover,
     "drag": _drag,
+    "drag_to": _drag,
+    "upload_file": _upload,
+    "mouse_upload_file": _upload,
+    "handle_dialog": _handle_dialog,
+    "keyboard_down": _hold,
+    "keyboard_up": _hold,
+    "select_text": _select_text,
+    "scroll_to": _scroll_to,
     "check": _set_checked,
     "uncheck": _set_checked,
     "fill": _fill,

@@ -26,6 +26,8 @@ const attribute = method(Element.prototype, "getAttribute");
 const hasAttribute = method(Element.prototype, "hasAttribute");
 const attributeNames = method(Element.prototype, "getAttributeNames");
 const matches = method(Element.prototype, "matches");
+const findAll = method(Element.prototype, "querySelectorAll");
+const isVisible = method(Element.prototype, "checkVisibility");
 const nextElement = getter(Element.prototype, "nextElementSibling");
 const previousElement = getter(Element.prototype, "previousElementSibling");
 const rectOf = method(Element.prototype, "getBoundingClientRect");
@@ -326,9 +328,11 @@ function shown(value) {
 
 // Distinguishes elements without a name: their class, position and colour.
 function looks(element, style, rect) {
-  const colour = namespaceURI(element) === SVG ? style.fill : style.backgroundColor;
+  const drawn = namespaceURI(element) === SVG;
+  const colour = !drawn ? style.backgroundColor : localName(element) === "line" ? "none" : style.fill;
   const looks = { box: `${Math.round(rect.left)},${Math.round(rect.top)} ${Math.round(rect.width)}x${Math.round(rect.height)}` };
   if (colour && colour !== "none" && colour !== "rgba(0, 0, 0, 0)") looks.color = colour;
+  if (drawn && style.stroke !== "none") looks.stroke = style.stroke;
   const words = clean(attribute(element, "class"), 60);
   if (words) looks.class = words;
   return looks;

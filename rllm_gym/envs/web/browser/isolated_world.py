@@ -122,6 +122,19 @@ class IsolatedWorlds:
             await self._call_with_handles(frame, "noteClosed", handles)
         return bool(handles)
 
+    async def call_on_node(self, frame: str, node: int, name: str, *arguments: Any) -> Any:
+        """Call a function of our scripts with a node, by its number in the browser, and further arguments."""
+        context = await self._context(frame)
+        found = await self.send("DOM.resolveNode", backendNodeId=node, executionContextId=context)
+        listed = ", ".join(map(json.dumps, arguments))
+        answer = await self.send(
+            "Runtime.callFunctionOn",
+            functionDeclaration=f"function() {{ return globalThis.{self._key}.{name}(this, {listed}) }}",
+            objectId=found["object"]["objectId"],
+            returnByValue=True,
+        )
+        return json.loads(answer["result"]["value"])
+
     async def _call_with_handles(self, frame: str, name: str, handles: Sequence[str]) -> None:
         """Call a function of our scripts with objects, and release them."""
         await self.send(

@@ -19,9 +19,16 @@ _NAMES = {
 _ALIASES = {
     "return": "Enter", "esc": "Escape", "del": "Delete", "up": "ArrowUp", "down": "ArrowDown", "left": "ArrowLeft",
     "right": "ArrowRight", "page_up": "PageUp", "page_down": "PageDown", "spacebar": "Space", "ctrl": "Control",
+    **{f"key{letter}": letter for letter in "abcdefghijklmnopqrstuvwxyz"}, **{f"digit{n}": str(n) for n in range(10)},
+    "backquote": "`", "minus": "-", "equal": "=", "backslash": "\\", "bracketleft": "[", "bracketright": "]",
+    "semicolon": ";", "quote": "'", "comma": ",", "period": ".", "slash": "/",
 }  # fmt: skip
-# All contexts of a browser share one clipboard: one episode could paste what another copied.
-_CLIPBOARD = frozenset(("Control+c", "Control+x", "Control+v", "Control+Insert", "Shift+Insert", "Shift+Delete"))
+# All contexts of a browser share one clipboard, so that one episode could paste what another copied: these keys act on
+# a clipboard of the episode instead.
+_CLIPBOARD = {
+    "Control+c": "copy", "Control+Insert": "copy", "Control+x": "cut", "Shift+Delete": "cut", "Control+v": "paste",
+    "Shift+Insert": "paste",
+}  # fmt: skip
 
 
 class UnknownKey(ValueError):
@@ -35,7 +42,7 @@ def checked_key(text: str) -> str:
     ('Control+a', 'Escape', '+')
 
     Raises:
-        UnknownKey: There is no key of that name, or the combination uses the clipboard.
+        UnknownKey: There is no key of that name.
     """
     *modifiers, key = _parts(text)
     held = [_MODIFIERS.get(item.strip().lower()) for item in modifiers]
@@ -45,12 +52,19 @@ def checked_key(text: str) -> str:
     if name is None:
         raise UnknownKey(_unknown(text))
     plain = [item for item in held if item is not None]
-    written = "+".join([*plain, name])
+    return "+".join([*dict.fromkeys(plain), name])
+
+
+def clipboard_command(key: str) -> str:
+    """Return ``copy``, ``cut`` or ``paste`` for a checked key that uses the clipboard, else ``""``.
+
+    >>> clipboard_command("Control+V"), clipboard_command("v")
+    ('paste', '')
+    """
+    *held, name = _parts(key)
     last = name.lower() if len(name) == 1 else name
-    commands = {f"{item}+{last}" for item in plain} | {f"Control+{last}" for item in plain if item == "Meta"}
-    if commands & _CLIPBOARD:
-        raise UnknownKey(f"{text[:40]!r} is a key of the clipboard, which there is none of here; use fill or type.")
-    return written
+    found = (_CLIPBOARD.get(f"{'Control' if item == 'Meta' else item}+{last}", "") for item in held)
+    return next(filter(None, found), "")
 
 
 def _parts(text: str) -> list[str]:

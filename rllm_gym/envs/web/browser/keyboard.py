@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from typing import Any
 
 from rllm_gym.envs.web.browser.isolated_world import IsolatedWorlds
 
-_BITS = {"Alt": 1, "Control": 2, "Meta": 4, "Shift": 8}
+MODIFIERS = {"Alt": 1, "Control": 2, "Meta": 4, "Shift": 8}
+"""The protocol's bits of the keys that change what others do."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +58,30 @@ _KEYS = _layout()
 _SHIFTED = dict(zip("1234567890;=,-./`[\\]'", '!@#$%^&*():+<_>?~{|}"', strict=True))
 
 
+def modifier_bits(held: Iterable[str]) -> int:
+    """Return the protocol's bits of held keys, of which only modifiers have any."""
+    return sum({MODIFIERS.get(key, 0) for key in held})
+
+
+async def hold_key(isolated: IsolatedWorlds, name: str, held: Collection[str], *, down: bool) -> None:
+    """Press a key without releasing it, or release it.
+
+    Args:
+        isolated: The isolated worlds of the page that has the keyboard focus.
+        name: As returned by :func:`~rllm_gym.envs.web.browser.key_names.checked_key`, without modifiers.
+        held: The keys held after that.
+        down: Whether it is pressed.
+    """
+    key = _KEYS.get(name)
+    if key is None:
+        if down:
+            await isolated.send("Input.insertText", text=name)
+        return
+    text = key.text if down and set(held) & set(MODIFIERS) <= {"Shift"} else ""
+    kind = "keyUp" if not down else "keyDown" if text else "rawKeyDown"
+    await _send(isolated, kind, key, modifier_bits(held), text)
+
+
 async def press_key(isolated: IsolatedWorlds, name: str) -> None:
     """Press and release a key, with modifiers held.
 
@@ -66,7 +92,7 @@ async def press_key(isolated: IsolatedWorlds, name: str) -> None:
     *held, last = [*name[:-2].split("+"), "+"] if name.endswith("++") else name.split("+") if name != "+" else ["+"]
     modifiers = 0
     for modifier in held:
-        modifiers |= _BITS[modifier]
+        modifiers |= MODIFIERS[modifier]
         await _send(isolated, "rawKeyDown", _KEYS[modifier], modifiers)
     key = _KEYS.get(last)
     if key is None:  # a key of another keyboard layout
@@ -76,11 +102,11 @@ async def press_key(isolated: IsolatedWorlds, name: str) -> None:
             key = _KEYS[_SHIFTED.get(last, last.upper())]
         # With any modifier other than Shift, a key is a command and types nothing.
         text = key.text if set(held) <= {"Shift"} else ""
-        pressed = modifiers | _BITS.get(last, 0)
+        pressed = modifiers | MODIFIERS.get(last, 0)
         await _send(isolated, "keyDown" if text else "rawKeyDown", key, pressed, text)
         await _send(isolated, "keyUp", key, modifiers)
     for modifier in reversed(held):
-        modifiers &= ~_BITS[modifier]
+        modifiers &= ~MODIFIERS[modifier]
         await _send(isolated, "keyUp", _KEYS[modifier], modifiers)
 
 

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
+from rllm_gym.envs.web.browser.drag import Drag
 from rllm_gym.envs.web.browser.isolated_world import DocumentGone, IsolatedWorlds
-from rllm_gym.envs.web.browser.load_state import PageActivity
+from rllm_gym.envs.web.browser.load_state import ActivityMark, PageActivity
 from rllm_gym.envs.web.browser.page_text import Node, fit_lines, on_one_line, outline_lines, quoted, short_description
 from rllm_gym.envs.web.browser.tabs import TabSet
 
@@ -25,6 +26,7 @@ _TREE_CHARS = 300_000
 _MAX_FRAMES = 20
 _URL_CHARS = 1_000
 _TRIES = 8
+_DIALOG_CHARS = 2_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +44,7 @@ class Element:
         flags: ``checked``, ``disabled``, ``focused`` … in display order.
         attributes: Other displayed attributes, such as ``type`` or ``placeholder``.
         text: The element as displayed in the observation.
+        box: Its left and upper edge, width and height in the view, in pixels, if boxes were requested.
     """
 
     number: int
@@ -52,6 +55,7 @@ class Element:
     flags: tuple[str, ...] = ()
     attributes: Mapping[str, str] = field(default_factory=dict)
     text: str = ""
+    box: tuple[int, int, int, int] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +102,10 @@ class ElementRegistry:
         shown: The numbered elements of the latest view.
         titles: Titles of the observed tabs.
         base: URL of the latest observed page that has one.
+        mouse: Where the mouse is.
+        held: Keys that are held.
+        drag: The drag with a mouse button that is held.
+        clipboard: The text that was copied last.
     """
 
     def __init__(self, tabs: TabSet) -> None:
@@ -107,6 +115,10 @@ class ElementRegistry:
         self.shown: dict[int, Node] = {}
         self.titles: dict[Page, str] = {}
         self.base = ""
+        self.mouse = (0.0, 0.0)
+        self.held: list[str] = []
+        self.drag: Drag | None = None
+        self.clipboard = ""
         self._tabs: dict[Page, Tab] = {}
 
     async def tab(self, page: Page) -> Tab:
@@ -121,13 +133,19 @@ class ElementRegistry:
             self._tabs[page] = tab
         return tab
 
+    def mark(self, page: Page) -> ActivityMark | None:
+        """Return the present in the activity of a tab that has been observed."""
+        tab = self._tabs.get(page)
+        return None if tab is None else tab.activity.mark()
 
-async def observe(registry: ElementRegistry, *, chars: int = CHARS) -> PageView:
+
+async def observe(registry: ElementRegistry, *, chars: int = CHARS, boxes: bool = False) -> PageView:
     """Observe the active tab, without a screenshot.
 
     Args:
         registry: The state of the session's observations, which is updated.
         chars: Maximum characters of text.
+        boxes: Locate elements and shapes.
 
     Raises:
         BrowserFault: The page does not answer.
@@ -142,7 +160,7 @@ async def observe(registry: ElementRegistry, *, chars: int = CHARS) -> PageView:
         try:
             if attempt >= _TRIES // 2:
                 await isolated.send("Page.stopLoading")
-            seen = await _page_snapshot(registry, isolated)
+            seen = await _page_snapshot(registry, isolated, boxes)
             break
         except DocumentGone:  # another document is replacing it
             continue
@@ -171,6 +189,34 @@ async def observe(registry: ElementRegistry, *, chars: int = CHARS) -> PageView:
     )
 
 
+HOW_TO_ANSWER = 'Answer it with handle_dialog("accept") or handle_dialog("dismiss").'
+
+
+def observe_dialog(registry: ElementRegistry) -> PageView:
+    """Return a view of the dialog that waits for an answer. The page behind it cannot be read."""
+    tabs = registry.tabs
+    dialog = tabs.waiting[0]
+    about = f"Dialog ({dialog.type}): {quoted(dialog.message[:_DIALOG_CHARS])}"
+    if dialog.type == "prompt":
+        about += f" value={quoted(dialog.default_value[:_DIALOG_CHARS])}"
+    lines = [
+        f"URL: {on_one_line(tabs.page.url[:_URL_CHARS])}",
+        *(f"Note: {on_one_line(note)}" for note in tabs.take_notes()),
+        about,
+        HOW_TO_ANSWER if dialog.type != "prompt" else f'{HOW_TO_ANSWER[:-1]}, or handle_dialog("accept", "text").',
+        "Page:",
+        "(The page cannot be seen until the dialog is answered.)",
+    ]
+    return PageView(
+        text="\n".join(lines),
+        url=tabs.page.url,
+        title=registry.titles.get(tabs.page, ""),
+        elements={},
+        tabs=tuple(item.url for item in tabs.pages),
+        active=tabs.pages.index(tabs.page) if tabs.page in tabs.pages else 0,
+    )
+
+
 # The document and its frames
 
 
@@ -185,13 +231,15 @@ class _PageSnapshot:
     numbered: list[tuple[Node, str]]
 
 
-async def _page_snapshot(registry: ElementRegistry, isolated: IsolatedWorlds) -> _PageSnapshot:
-    seen = await _document(registry, isolated, isolated.main_frame)
+async def _page_snapshot(registry: ElementRegistry, isolated: IsolatedWorlds, boxes: bool) -> _PageSnapshot:
+    seen = await _document(registry, isolated, isolated.main_frame, boxes)
     numbered: list[tuple[Node, str]] = []
     budget = [_MAX_FRAMES]
     frame_slots = _elements_and_frames(seen["tree"], isolated.main_frame, numbered)
     if frame_slots:
-        await _fill(registry, isolated, frame_slots, await isolated.frames(), numbered, budget)
+        await _fill(registry, isolated, frame_slots, await isolated.frames(), numbered, budget, boxes)
+    if boxes:
+        _place_boxes(seen["tree"])
     return _PageSnapshot(
         seen["tree"], seen["url"], seen["title"], seen["scroll"], seen["cut"] or budget[0] < 0, seen["modal"], numbered
     )
@@ -218,6 +266,7 @@ async def _fill(
     frames: Mapping[str, Any],
     numbered: list[tuple[Node, str]],
     budget: list[int],
+    boxes: bool,
 ) -> None:
     """Insert the content of each frame's document into the tree."""
     for child in frames.get("childFrames", ()):
@@ -226,28 +275,47 @@ async def _fill(
             return
         frame = child["frame"]["id"]
         try:
-            seen = await _document(registry, isolated, frame)
+            seen = await _document(registry, isolated, frame, boxes)
             if seen["own"] not in frame_slots:
                 continue
             inner = _elements_and_frames(seen["tree"], frame, numbered)
             if inner:
-                await _fill(registry, isolated, inner, child, numbered, budget)
+                await _fill(registry, isolated, inner, child, numbered, budget, boxes)
             frame_slots[seen["own"]]["c"] = seen["tree"]
         except DocumentGone:
             continue  # the frame disappeared or is loading; the page is shown without it
 
 
-async def _document(registry: ElementRegistry, isolated: IsolatedWorlds, frame: str) -> dict[str, Any]:
+def _place_boxes(tree: list[Node]) -> None:
+    """Convert the positions in the documents of frames to positions in the view, and show them."""
+    waiting: list[tuple[Any, float, float, float]] = [(node, 0.0, 0.0, 1.0) for node in tree]
+    while waiting:
+        node, left, top, scale = waiting.pop()
+        if "p" in node:
+            x, y, width, height = node["p"]
+            node["p"] = tuple(round(n) for n in (left + x * scale, top + y * scale, width * scale, height * scale))
+            shown = {"box": "{},{} {}x{}".format(*node["p"])}
+            if "q" in node:
+                points = (f"{left + x * scale:.0f},{top + y * scale:.0f}" for x, y in node["q"])
+                shown["points"] = " ".join(points)
+            node["a"] = {**node.get("a", {}), **shown}
+        if "at" in node:
+            x, y, own = node["at"]
+            left, top, scale = left + x * scale, top + y * scale, scale * own
+        waiting.extend((child, left, top, scale) for child in node.get("c", ()))
+
+
+async def _document(registry: ElementRegistry, isolated: IsolatedWorlds, frame: str, boxes: bool) -> dict[str, Any]:
     """Return one frame's document."""
-    seen = await _tree(registry, isolated, frame)
+    seen = await _tree(registry, isolated, frame, boxes)
     # Only rarely does the browser provide something that the page's document does not.
     if seen["hosts"] and await isolated.open_closed_trees(frame):
-        seen = await _tree(registry, isolated, frame)
+        seen = await _tree(registry, isolated, frame, boxes)
     return seen
 
 
-async def _tree(registry: ElementRegistry, isolated: IsolatedWorlds, frame: str) -> dict[str, Any]:
-    limits = {"first": registry.next_number, "nodes": _NODES, "chars": _TREE_CHARS}
+async def _tree(registry: ElementRegistry, isolated: IsolatedWorlds, frame: str, boxes: bool) -> dict[str, Any]:
+    limits = {"first": registry.next_number, "nodes": _NODES, "chars": _TREE_CHARS, "boxes": boxes}
     # If the answer is lost, its numbers are never reused.
     registry.next_number += _NODES
     seen: dict[str, Any] = await isolated.call("observe", limits, frame=frame)
@@ -265,7 +333,8 @@ def _element(node: Node) -> Element:
         options=tuple(node.get("o", ())),
         flags=tuple(node.get("f", ())),
         attributes=node.get("a", {}),
-        text=short_description(node),
+        text=short_description(node) + (f" box={quoted(node['a']['box'])}" if "p" in node else ""),
+        box=node.get("p"),
     )
 
 

@@ -2,6 +2,8 @@
 //
 // A node of the tree: {t: text} or {r: role, n: number, s: name, v: value, o: options, a: attributes, f: flags,
 // c: children, y: -1 above the view, 1 below}; without r it is a group: a block if b is set, else part of the line.
+// With limits.boxes also {p: [left, top, width, height] in the view of this document, q: points on the outline of a
+// shape, at: [left, top, scale] of the document of a frame}.
 
 let walk; // state of the running observation: {visited, numbered, chars, cut, focused, frames}
 
@@ -112,15 +114,38 @@ function visit(element, into, place) {
     const flags = flagsOf(element, role, walk.focused);
     if (flags.length) node.f = flags;
   }
+  const drawn = walk.limits.boxes && !inner.unseen && (numbered || role === "image" || role === "canvas");
+  if (drawn) node.p = boxOf(rect ?? inner.rect ?? rectOf(element));
   if (inner.unseen && !numbered) {
     if (node.c) into.push({ b: 1, c: node.c });
     return;
   }
-  if (!numbered && !node.s && !node.c && role !== "cell" && role !== "columnheader") return;
+  if (!numbered && !drawn && !node.s && !node.c && role !== "cell" && role !== "columnheader") return;
   if (display.startsWith("inline")) node.i = 1;
   walk.chars += 20 + node.s.length + (node.v?.length ?? 0);
   into.push(node);
   into.space = true;
+}
+
+const boxOf = (rect) => [rect.left, rect.top, rect.width, rect.height].map(Math.round);
+
+// Points on the outline of a shape, in the view: the corners of one that has corners, else some at equal distances.
+const OUTLINE_POINTS = 9, MOST_CORNERS = 24, LONGEST_PATH = 20_000;
+function outlineOf(shape) {
+  const matrix = shape.getScreenCTM?.();
+  if (!matrix || !shape.getTotalLength || (attribute(shape, "d") ?? "").length > LONGEST_PATH) return undefined;
+  let points;
+  try {
+    if (shape.points) points = [...shape.points].slice(0, MOST_CORNERS);
+    else {
+      const length = shape.getTotalLength();
+      const last = localName(shape) === "line" ? 1 : OUTLINE_POINTS - 1;
+      points = Array.from({ length: last + 1 }, (_, index) => shape.getPointAtLength((length * index) / last));
+    }
+  } catch {
+    return undefined; // not rendered
+  }
+  return points.map(({ x, y }) => [matrix.a * x + matrix.c * y + matrix.e, matrix.b * x + matrix.d * y + matrix.f]);
 }
 
 const mayShowBelow = (element) => firstChild(element) !== null;
@@ -266,7 +291,9 @@ function addPlain(element, tag, display, children, into) {
   }
   if (!kept.length) return;
   if (display.startsWith("inline") || display === "contents") into.push({ c: kept });
-  else into.push({ b: 1, c: kept });
+  else if (walk.limits.boxes && kept.length === 1 && kept[0].t !== undefined) {
+    into.push({ r: "text", s: kept[0].t, p: boxOf(rectOf(element)), y: kept[0].y });
+  } else into.push({ b: 1, c: kept });
 }
 
 // A hidden checkbox whose label is styled as one: clicks go to the label.
@@ -276,6 +303,7 @@ function visitStandIn(label, role, into, inner) {
   const flags = flagsOf(box, role, walk.focused);
   if (flags.length) node.f = flags;
   if (inner.side) node.y = inner.side;
+  if (walk.limits.boxes) node.p = boxOf(rectOf(label));
   walk.numbered++;
   walk.chars += 20 + node.s.length;
   into.push(node);
@@ -303,7 +331,7 @@ function placeWithin(element, tag, style, display, place) {
   if (rect.width > 0 || rect.height > 0) {
     within.outside =
       (within.clip !== null && !overlap(rect, within.clip)) ||
-      (rect.right + scrollX <= 0 && !walk.rightToLeft) || rect.bottom + scrollY <= 0;
+      (!place.scrolls && ((rect.right + scrollX <= 0 && !walk.rightToLeft) || rect.bottom + scrollY <= 0));
     within.side = rect.top >= place.view.bottom ? 1 : rect.bottom <= place.view.top ? -1 : 0;
   }
   within.unseen = hidden || within.outside;
@@ -320,6 +348,7 @@ function placeWithin(element, tag, style, display, place) {
   if (scrollable(overflowX) || scrollable(overflowY)) {
     within.view = intersection(place.view, rect);
     within.clip = null;
+    within.scrolls = true; // so that what is above or left of the document can be scrolled into view
   } else {
     within.clip = within.clip ? intersection(within.clip, rect) : rect;
     within.clipPositioned = position !== "static";
@@ -405,7 +434,7 @@ function visitSvg(element, style, into, inner, newCursor) {
   if (inner.unseen || rect.width === 0 || rect.height === 0) return;
   const name = statedName(element) || svgTitle(element);
   const children = [];
-  if (rect.width >= 60 && rect.height >= 60) visitShapes(element, children, inner, { left: 200 }, inner.cursor);
+  if (walk.limits.boxes || (rect.width >= 60 && rect.height >= 60)) visitShapes(element, children, inner, { left: 200 }, inner.cursor);
   else visitShapes(element, children, inner, { left: 0 }, null);
   const role = explicitRole(element);
   const clickable = INTERACTIVE.has(role) || usesOf(element, "svg", newCursor) !== 0;
@@ -415,6 +444,7 @@ function visitSvg(element, style, into, inner, newCursor) {
     walk.numbered++;
     if (!name && !children.length) node.a = looks(element, style, rect);
   }
+  if (walk.limits.boxes) node.p = boxOf(rect);
   if (children.length) node.c = children;
   if (clickable || name || children.length) into.push(node);
 }
@@ -427,6 +457,8 @@ function svgTitle(element) {
 }
 
 const SHAPES = new Set(["circle", "ellipse", "rect", "line", "path", "polygon", "polyline", "image", "use", "text"]);
+
+const OUTLINED = new Set(["line", "path", "polygon", "polyline"]);
 
 // `outer` is the cursor of the parent if it invites to use the mouse, or null if cursors do not count.
 function visitShapes(parent, into, place, budget, outer) {
@@ -454,7 +486,7 @@ function visitShapes(parent, into, place, budget, outer) {
     if (rect.width === 0 && rect.height === 0) continue;
     const text = tag === "text" ? clean(element.textContent, NAME_CHARS) : "";
     budget.left--;
-    if (text && !clickable) {
+    if (text && !clickable && !walk.limits.boxes) {
       into.push({ t: text }, { b: 1 });
       continue;
     }
@@ -464,6 +496,11 @@ function visitShapes(parent, into, place, budget, outer) {
       walk.numbered++;
     }
     if (!node.s) node.a = looks(element, style, rect);
+    if (walk.limits.boxes) {
+      node.a = looks(element, style, rect);
+      node.p = boxOf(rect);
+      if (OUTLINED.has(tag)) node.q = outlineOf(element);
+    }
     if (children.length && !flat(children).plain) node.c = children;
     walk.chars += 60;
     into.push(node);
@@ -475,6 +512,13 @@ function addFrame(element, into, inner) {
   const child = element.contentWindow;
   for (let index = 0; index < Math.min(window.length, 100); index++) {
     if (window[index] === child) node.frame = index;
+  }
+  if (walk.limits.boxes) {
+    const rect = rectOf(element), scale = element.offsetWidth ? rect.width / element.offsetWidth : 1;
+    const { paddingLeft, paddingTop } = getComputedStyle(element);
+    const inset = (border, padding) => (border + Number.parseFloat(padding)) * scale;
+    node.p = boxOf(rect);
+    node.at = [rect.left + inset(element.clientLeft, paddingLeft), rect.top + inset(element.clientTop, paddingTop), scale];
   }
   if (inner.side) node.y = inner.side;
   into.push(node);

@@ -10,7 +10,8 @@ from typing import Any
 
 Node = Mapping[str, Any]
 """A node as ``observe.js`` defines it: ``t`` text, ``r`` role, ``n`` number, ``s`` name, ``v`` value, ``o`` options,
-``a`` attributes, ``f`` flags, ``c`` children, ``y`` side of the view, ``b`` a block, ``i`` part of a line."""
+``a`` attributes, ``f`` flags, ``c`` children, ``y`` side of the view, ``b`` a block, ``i`` part of a line, ``p`` box,
+``q`` points of its outline, ``at`` place of the document of a frame."""
 
 _DEEPEST = 20
 _LINE_CHARS = 1_500

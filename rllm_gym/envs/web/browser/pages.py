@@ -250,8 +250,8 @@ class Dialog:
 class Page(_EventEmitter):
     """A tab, or a window that a page opened.
 
-    Its events: ``close`` and ``crash`` (with the page), ``dialog``, ``download``, ``filechooser``, and ``navigated``
-    (with the page) when its URL has changed.
+    Its events: ``close``, ``crash`` and ``dialogclosed`` (with the page), ``dialog``, ``download``, ``filechooser``,
+    and ``navigated`` (with the page) when its URL has changed.
 
     Attributes:
         session: For commands of the protocol.
@@ -413,6 +413,7 @@ class Page(_EventEmitter):
         session.on("Page.frameAttached", lambda event: self.frames.add(event["frameId"]))
         session.on("Page.frameDetached", self._frame_gone)
         session.on("Page.javascriptDialogOpening", lambda event: self._dialog(session, event))
+        session.on("Page.javascriptDialogClosed", lambda event: self.emit("dialogclosed", self))
         session.on("Page.fileChooserOpened", lambda event: self.emit("filechooser", event))
         session.on("Target.attachedToTarget", self._frame_attached)
         session.on("Target.detachedFromTarget", lambda event: self._connection.end_session(event["sessionId"]))

@@ -58,6 +58,7 @@ class BrowserPool:
         sites: Mapping[str, Handler] | None = None,
         origins: Sequence[str] = (),
         viewport: tuple[int, int] = (1280, 720),
+        files: Mapping[str, bytes] | None = None,
     ) -> BrowserSession:
         """Open a session in its own context, with one blank tab.
 
@@ -65,6 +66,7 @@ class BrowserPool:
             sites: Request handlers of this process by origin (``"http://shop.test"``).
             origins: Real servers that the session may reach (``"http://127.0.0.1:8000"``). It reaches nothing else.
             viewport: Width and height in pixels, 64 to 4096 each.
+            files: What can be uploaded, by name.
 
         Raises:
             BrowserFault: No browser is available.
@@ -75,7 +77,9 @@ class BrowserPool:
         if len(viewport) != 2 or not all(isinstance(side, int) and _SIDES[0] <= side <= _SIDES[1] for side in viewport):
             raise ValueError(f"viewport={viewport!r} must be two integers from {_SIDES[0]} to {_SIDES[1]}")
         NetworkPolicy().allow(sites or {}, origins)
-        return await self._loop.arun(_open(self._loop, self._contexts, dict(sites or {}), origins, viewport))
+        return await self._loop.arun(
+            _open(self._loop, self._contexts, dict(sites or {}), origins, viewport, dict(files or {}))
+        )
 
     def close(self) -> None:
         """End the browsers. Open sessions raise ``BrowserFault`` from then on. Closing twice is allowed."""
@@ -130,6 +134,7 @@ async def _open(
     sites: Mapping[str, Handler],
     origins: Sequence[str],
     viewport: tuple[int, int],
+    files: Mapping[str, bytes],
 ) -> BrowserSession:
     context = await contexts.acquire(viewport)
     try:
@@ -137,7 +142,7 @@ async def _open(
     except BaseException:
         context.discard()
         raise
-    return BrowserSession(loop, context, viewport)
+    return BrowserSession(loop, context, viewport, files)
 
 
 def _close(loop: BackgroundLoop, contexts: ContextPool, pid: int) -> None:

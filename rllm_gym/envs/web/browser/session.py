@@ -8,7 +8,7 @@ import contextlib
 import importlib
 import io
 import weakref
-from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
@@ -21,15 +21,16 @@ from rllm_gym.envs.web.browser.cdp import ProtocolError
 from rllm_gym.envs.web.browser.errors import BrowserFault, SiteFault
 from rllm_gym.envs.web.browser.isolated_world import DocumentGone, is_navigation
 from rllm_gym.envs.web.browser.load_state import wait_until_settled
+from rllm_gym.envs.web.browser.marks import with_marks
 from rllm_gym.envs.web.browser.network_policy import NetworkPolicy
-from rllm_gym.envs.web.browser.observation import ElementRegistry, PageView, observe
-from rllm_gym.envs.web.browser.tabs import DialogRecord, TabSet
+from rllm_gym.envs.web.browser.observation import HOW_TO_ANSWER, ElementRegistry, PageView, observe, observe_dialog
+from rllm_gym.envs.web.browser.tabs import MAX_DIALOGS, DialogRecord, TabSet
+from rllm_gym.parsing.browser_actions import BrowserAction
 
 if TYPE_CHECKING:
     from rllm_gym.envs.web.browser.cdp import CDPSession
     from rllm_gym.envs.web.browser.context_pool import PooledContext
     from rllm_gym.envs.web.browser.pages import Page
-    from rllm_gym.parsing.browser_actions import BrowserAction
 
 T = TypeVar("T")
 
@@ -62,7 +63,12 @@ _OBSERVE_TRIES = 3
 _NAVIGATIONS = 20  # that may interrupt one check whether a tab answers
 _ISOLATED_WORLD = "rllm-gym checks"
 _BLANK = "about:blank"
+_NO_ACTION = BrowserAction("wait", ms=0.0)
 _NEXT_FRAME = "new Promise(requestAnimationFrame)"
+
+
+class _DialogOpened(Exception):
+    """A dialog of the browser waits for an answer, and until then no page answers."""
 
 
 class BrowserSession:
@@ -76,30 +82,56 @@ class BrowserSession:
         network_policy: What the session may reach; see ``network_policy.is_allowed(url)``.
     """
 
-    def __init__(self, loop: BackgroundLoop, context: PooledContext, viewport: tuple[int, int]) -> None:
+    def __init__(
+        self,
+        loop: BackgroundLoop,
+        context: PooledContext,
+        viewport: tuple[int, int],
+        files: Mapping[str, bytes] | None = None,
+    ) -> None:
         self.viewport = viewport
         self.network_policy: NetworkPolicy = context.network_policy
         self.tabs = TabSet(context.context, context.page, context.network_policy)
+        self.tabs.files = files or {}
         self.registry = ElementRegistry(self.tabs)
         self._acted = False
+        self._image: npt.NDArray[np.uint8] | None = None
         self._loop = loop
         self._context = context
         self._finalizer = weakref.finalize(self, _release, loop, context, self.tabs)
 
     # Used by environments
 
-    async def goto(self, url: str) -> None:
+    async def goto(self, url: str, *, cookies: Mapping[str, str] | None = None) -> None:
         """Open a page in the active tab, for the environment: not restricted to what the model may open.
+
+        Args:
+            url: URL of the page.
+            cookies: Cookies of its site to set before.
 
         Raises:
             BrowserFault: The browser failed, or did not answer in time.
             SiteFault: The page cannot be reached, or its site failed.
         """
-        await self._run(lambda: self.within(self._goto(url), GOTO_S + LOAD_S + SETTLE_S, f"opening {url}"))
+        await self._run(
+            lambda: self.within(self._goto(url, cookies or {}), GOTO_S + LOAD_S + SETTLE_S, f"opening {url}")
+        )
 
-    async def observe(self, *, screenshot: bool = False, chars: int = 20_000) -> PageView:
-        """Return the active tab as text of at most ``chars``, with numbered elements. Raises as :meth:`goto`."""
-        return await self._run(lambda: self._observe(screenshot, chars))
+    async def observe(
+        self, *, screenshot: bool = False, chars: int = 20_000, boxes: bool = False, marks: bool = False
+    ) -> PageView:
+        """Return the active tab as text of at most ``chars``, with numbered elements. Raises as :meth:`goto`.
+
+        While a dialog of the browser waits for an answer, the page cannot be read: the text describes the dialog, and
+        the screenshot is the latest one.
+
+        Args:
+            screenshot: Take a screenshot.
+            chars: Maximum characters of text.
+            boxes: Locate the elements, in :attr:`Element.box` and in the text.
+            marks: Draw the numbers and boxes of the elements into the screenshot.
+        """
+        return await self._run(lambda: self._observe(screenshot, chars, boxes, marks))
 
     async def act(self, action: BrowserAction) -> str:
         """Carry out a model's action and wait for its effects. Returns ``""``, or the error message for the model.
@@ -121,12 +153,14 @@ class BrowserSession:
         Raises:
             ValueError: The script raised an exception; the message contains it.
             BrowserFault: The browser failed, or did not answer in time.
+
+        A dialog that waits for an answer is dismissed first, because the page does not answer until then.
         """
-        return await self._run(lambda: self.within(self._evaluate(script, world), ANSWER_S, "evaluating a script"))
+        return await self._run(lambda: self._evaluate_within(script, world))
 
     async def screenshot(self) -> npt.NDArray[np.uint8]:
         """Return a screenshot of the active tab, as height x width x 3 bytes."""
-        return await self._run(lambda: self.within(self._screenshot(), ANSWER_S, "taking a screenshot"))
+        return await self._run(self._latest_screenshot)
 
     async def close(self) -> None:
         """End the episode and delete its context. Does not wait for a browser that hangs. Idempotent."""
@@ -168,7 +202,7 @@ class BrowserSession:
         task = asyncio.ensure_future(operation)
         try:
             # A crash is reported, but does not end requests to the page that crashed.
-            waited: list[asyncio.Future[Any]] = [task, self.tabs.crash]
+            waited: list[asyncio.Future[Any]] = [task, self.tabs.crash, self.tabs.dialog_opened]
             await asyncio.wait(waited, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
             if self.network_policy.fault is not None:
                 raise self.network_policy.fault
@@ -180,6 +214,8 @@ class BrowserSession:
             task.cancel()
         if self.tabs.crash.done():
             raise BrowserFault(f"{what}: the page crashed", kind="page_crashed")
+        if self.tabs.waiting:
+            raise _DialogOpened
         raise BrowserFault(f"{what} took longer than {seconds:g} s", kind="browser_deadline")
 
     # Implementation
@@ -195,23 +231,55 @@ class BrowserSession:
             return BrowserFault(f"{what}: the browser died ({_first_line(error)})", kind="browser_died")
         return BrowserFault(f"{what}: {_first_line(error)}", kind="page_lost")
 
-    async def _observe(self, screenshot: bool, chars: int) -> PageView:
+    async def _observe(self, screenshot: bool, chars: int, boxes: bool, marks: bool) -> PageView:
+        for _ in range(_OBSERVE_TRIES):
+            try:
+                view = await self._observe_page(screenshot, chars, boxes, marks)
+                break
+            except _DialogOpened:
+                if self.tabs.waiting:  # else it was closed meanwhile, for example with its tab
+                    view = observe_dialog(self.registry)
+                    return replace(view, image=await self._latest_screenshot()) if screenshot else view
+        else:
+            raise BrowserFault("the page opened and closed one dialog after another", kind="page_unreadable")
+        self._image = view.image
+        if not marks or view.image is None:
+            return view
+        return replace(view, image=with_marks(view.image, view.elements))
+
+    async def _latest_screenshot(self) -> npt.NDArray[np.uint8]:
+        """Return a screenshot, or the latest one while a dialog waits for an answer."""
+        try:
+            self._image = await self.within(self._screenshot(), ANSWER_S, "taking a screenshot")
+        except _DialogOpened:
+            if self._image is None:
+                width, height = self.viewport
+                self._image = np.zeros((height, width, 3), np.uint8)
+        return self._image
+
+    async def _observe_page(self, screenshot: bool, chars: int, boxes: bool, marks: bool) -> PageView:
         for _ in range(_OBSERVE_TRIES - 1):
             await self._ensure_responsive()
             try:
-                return await self._observe_once(screenshot, chars)
+                return await self._observe_once(screenshot, chars, boxes, marks)
             except DocumentGone:
                 async with self._scripts_paused():
-                    return await self._observe_once(screenshot, chars)
+                    return await self._observe_once(screenshot, chars, boxes, marks)
             except BrowserFault as fault:
                 # The page crashed during the observation, or its scripts, and ours with them, were just stopped.
                 await self._recover(fault)
-        return await self._observe_once(screenshot, chars)
+        return await self._observe_once(screenshot, chars, boxes, marks)
 
-    async def _observe_once(self, screenshot: bool, chars: int) -> PageView:
+    async def _observe_once(self, screenshot: bool, chars: int, boxes: bool, marks: bool) -> PageView:
         async def view() -> PageView:
-            seen = await observe(self.registry, chars=chars)
-            return replace(seen, image=await self.screenshot()) if screenshot else seen
+            seen = await observe(self.registry, chars=chars, boxes=boxes)
+            if marks and not boxes:  # the text does not show the boxes
+                located = (await observe(self.registry, chars=chars, boxes=True)).elements
+                placed = {n: replace(item, box=located[n].box) for n, item in seen.elements.items() if n in located}
+                seen = replace(seen, elements=placed)
+            if not screenshot:
+                return seen
+            return replace(seen, image=await self.within(self._screenshot(), ANSWER_S, "taking a screenshot"))
 
         return await self.within(view(), OBSERVE_S, "observing the page")
 
@@ -227,14 +295,27 @@ class BrowserSession:
             await self.within(_run_scripts(cdp, True), ANSWER_S, "re-enabling the page's scripts")
 
     async def _act(self, action: BrowserAction) -> str:
-        await self._ensure_responsive()
-        self._acted = self._acted or action.name != "wait"
-        await self.within(self.tabs.let_scripts_run(), ANSWER_S, "re-enabling the page's scripts")
+        page, since = self.page, None
+        if self.tabs.waiting:
+            if action.name != "handle_dialog":
+                return f"A dialog of the browser is open. {HOW_TO_ANSWER}"
+            self._acted = True
+            since = self.registry.mark(page)
+            await self.tabs.answer(action.option == "accept", action.text)
+            action = _NO_ACTION  # only wait for the effects of the answer
         try:
-            return await self.within(act(self.registry, self.viewport, action), ACT_S, f"the action {action.name}")
-        except BrowserFault as fault:
-            await self._recover(fault)
-            return f"The page failed during this action: {fault}."
+            await self._ensure_responsive()
+            self._acted = self._acted or action.name != "wait"
+            await self.within(self.tabs.let_scripts_run(), ANSWER_S, "re-enabling the page's scripts")
+            try:
+                since = since if page is self.page else None
+                acting = act(self.registry, self.viewport, action, since)
+                return await self.within(acting, ACT_S, f"the action {action.name}")
+            except BrowserFault as fault:
+                await self._recover(fault)
+                return f"The page failed during this action: {fault}."
+        except _DialogOpened:
+            return ""  # the next observation shows it; what is left of the action does not happen
 
     async def _recover(self, fault: BrowserFault) -> None:
         """After a fault, continue with a working page if the browser works.
@@ -250,6 +331,8 @@ class BrowserSession:
         """Ensure that the active tab answers: stop an endless script, replace a tab that crashed or hangs."""
         self.tabs.clear_crash()
         await self.tabs.wait_until_stopped()
+        if self.tabs.waiting:
+            raise _DialogOpened
         if not self.pages:
             await self._replace(None, "The last tab was closed; this is a new one.")
         elif self.page in self.tabs.crashed:
@@ -279,6 +362,17 @@ class BrowserSession:
 
     async def _is_responsive(self, seconds: float, *, stop: bool = False) -> bool:
         """Return whether the active tab's scripts answer. ``stop``: stop the running script first."""
+        asked = asyncio.ensure_future(self._answers(seconds, stop))
+        waited: list[asyncio.Future[Any]] = [asked, self.tabs.dialog_opened]
+        try:
+            await asyncio.wait(waited, return_when=asyncio.FIRST_COMPLETED)
+            if self.tabs.waiting:
+                raise _DialogOpened
+            return await asked
+        finally:
+            asked.cancel()
+
+    async def _answers(self, seconds: float, stop: bool) -> bool:
         with contextlib.suppress(Exception):
             async with asyncio.timeout(seconds):
                 for _ in range(_NAVIGATIONS):
@@ -303,7 +397,19 @@ class BrowserSession:
                     await gone.close()
         self.tabs.bring_to_front(page)
 
-    async def _goto(self, url: str) -> None:
+    async def _goto(self, url: str, cookies: Mapping[str, str]) -> None:
+        self.tabs.asks = False
+        while self.tabs.waiting:
+            await self.tabs.answer(False)
+        try:
+            if cookies:
+                listed = [{"name": name, "value": value, "url": url} for name, value in cookies.items()]
+                await self.cdp().send("Network.setCookies", {"cookies": listed})
+            await self._open_start_page(url)
+        finally:
+            self.tabs.asks = True
+
+    async def _open_start_page(self, url: str) -> None:
         if not self.pages:
             await self._ensure_responsive()
         page = self.page
@@ -334,6 +440,14 @@ class BrowserSession:
                 # A pending navigation of the previous page interrupted this one: try again.
                 if "interrupted by another navigation" not in str(error):
                     raise
+
+    async def _evaluate_within(self, script: str, world: str) -> Any:
+        for _ in range(MAX_DIALOGS + 1):
+            while self.tabs.waiting:
+                await self.tabs.answer(False)
+            with contextlib.suppress(_DialogOpened):
+                return await self.within(self._evaluate(script, world), ANSWER_S, "evaluating a script")
+        raise BrowserFault("the page opened one dialog after another", kind="browser_deadline")
 
     async def _evaluate(self, script: str, world: str) -> Any:
         cdp = self.cdp()

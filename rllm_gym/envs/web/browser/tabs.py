@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -43,6 +43,11 @@ class TabSet:
         crashed: Tabs whose process died.
         crash: Done when the active tab has crashed.
         dialogs: Dialogs that appeared since the last :meth:`take_notes`.
+        asks: Whether dialogs with a choice wait for the model's answer; else they are accepted.
+        waiting: Dialogs that wait for an answer, oldest first. While there is one, no page answers.
+        dialog_opened: Done when such a dialog has opened.
+        files: The files that can be uploaded, by name.
+        chooser: The choice of a file that an upload waits for.
         scripts_stopped: Set while the scripts of all tabs are stopped.
     """
 
@@ -52,6 +57,11 @@ class TabSet:
         self.pages: list[Page] = []
         self.page = page
         self.dialogs: list[DialogRecord] = []
+        self.asks = False
+        self.waiting: list[Dialog] = []
+        self.dialog_opened: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self.files: Mapping[str, bytes] = {}
+        self.chooser: asyncio.Future[dict[str, Any]] | None = None
         self.crashed: set[Page] = set()
         self.crash: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.scripts_stopped = asyncio.Event()
@@ -108,8 +118,26 @@ class TabSet:
         """Return the events since the last call: dialogs, downloads, tabs, crashes, blocked URLs. At most 31 lines."""
         notes, lost = self._notes, self._notes_lost
         self._notes, self._notes_lost, self.dialogs = [], 0, []
-        self._dialogs_open = self._tabs_refused = 0
+        self._tabs_refused = 0
+        if not self.waiting:
+            self._dialogs_open = 0
         return [*notes, f"{lost} more such events are not listed."] if lost else notes
+
+    async def answer(self, accept: bool, text: str | None = None) -> None:
+        """Answer the oldest dialog that waits for it."""
+        dialog = self.waiting[0]
+        self._answered(dialog)
+        await self._reply(dialog, accept, text)
+
+    def _answered(self, dialog: Dialog) -> None:
+        self.waiting.remove(dialog)
+        if not self.waiting:
+            self.dialog_opened = asyncio.get_running_loop().create_future()
+
+    def _closed_dialogs(self, page: Page) -> None:
+        """Forget the dialogs of a page that is gone, or whose dialog the browser has closed."""
+        for dialog in [each for each in self.waiting if each.page is page]:
+            self._answered(dialog)
 
     def cancel_background(self) -> None:
         for task in self._background:
@@ -134,12 +162,14 @@ class TabSet:
         self.bring_to_front(page)
         page.on("close", self._closed)
         page.on("crash", self._has_crashed)
-        page.on("dialog", self._answer)
+        page.on("dialog", self._dialog)
+        page.on("dialogclosed", self._closed_dialogs)
         page.on("download", self._refuse)
         page.on("filechooser", self._refuse_file)
         page.on("navigated", self._navigated)
 
     def _closed(self, page: Page) -> None:
+        self._closed_dialogs(page)
         self.crashed.discard(page)
         self._left.discard(page)
         if page in self.pages:
@@ -149,13 +179,19 @@ class TabSet:
             self.page = self._behind.pop() if self._behind else self.pages[-1]
 
     def _has_crashed(self, page: Page) -> None:
+        self._closed_dialogs(page)
         self.crashed.add(page)
         if page is self.page and not self.crash.done():
             self.crash.set_result(None)
 
-    def _answer(self, dialog: Dialog) -> None:
+    def _dialog(self, dialog: Dialog) -> None:
         self._dialogs_open += 1
         accepted = self._dialogs_open <= MAX_DIALOGS
+        if accepted and self.asks and dialog.type in ("confirm", "prompt"):
+            self.waiting.append(dialog)
+            if not self.dialog_opened.done():
+                self.dialog_opened.set_result(None)
+            return
         if accepted:
             self.dialogs.append(DialogRecord(dialog.type, dialog.message[:_NOTE_CHARS], accepted))
             self.note(_about_dialog(dialog))
@@ -166,12 +202,12 @@ class TabSet:
         self._stop_endless_scripts()
         self._start_background(self._reply(dialog, accepted))
 
-    async def _reply(self, dialog: Dialog, accepted: bool) -> None:
+    async def _reply(self, dialog: Dialog, accepted: bool, text: str | None = None) -> None:
         try:
             if not accepted:
                 await dialog.dismiss()
             elif dialog.type == "prompt":
-                await dialog.accept(dialog.default_value)
+                await dialog.accept(dialog.default_value if text is None else text)
             else:
                 await dialog.accept()
         except Exception as error:
@@ -203,7 +239,12 @@ class TabSet:
         self.note(f'The download "{download.suggested_filename}" was refused: files cannot be saved here.')
 
     def _refuse_file(self, chooser: Any) -> None:
-        self.note("The page asked for a file to upload. There are no files here, so none was chosen.")
+        if self.chooser is not None and not self.chooser.done():
+            self.chooser.set_result(chooser)
+        elif self.files:
+            self.note('The page asked for a file to upload. None was chosen; choose one with upload_file(number, "…").')
+        else:
+            self.note("The page asked for a file to upload. There are no files here, so none was chosen.")
 
     def _navigated(self, page: Page) -> None:
         if page.url.startswith("chrome-error:"):

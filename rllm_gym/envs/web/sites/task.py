@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from rllm_gym.envs.web.sites.http import Handler
@@ -38,6 +38,7 @@ class WebTask:
             "number", "value": 12.5}``), or ``None`` if no answer is requested.
         infeasible: Whether the goal cannot be reached; then ``report_infeasible`` with nothing changed is correct.
         moves: A solution from the first page on, starting from the initial state.
+        files: What can be uploaded, by name.
     """
 
     goal: str
@@ -46,6 +47,7 @@ class WebTask:
     outcome: Callable[[Any], object] | None = None
     answer: Mapping[str, Any] | None = None
     infeasible: bool = False
+    files: Mapping[str, bytes] = field(default_factory=dict)
 
 
 def question_task(goal: str, start: str, moves: Iterable[Move], text: str, answer: Mapping[str, Any]) -> WebTask:
