@@ -25,43 +25,6 @@ _EXIT_OK, _EXIT_TERMINATED = 0, 143
 
 _TRAIN = """Train a model by reinforcement learning (GRPO by default) in an environment.
 
-Every option can be set in a YAML file (--config FILE, or the name of a recipe in this package) and on the command line,
-which takes precedence. Metrics, TensorBoard logs, checkpoints and the final model are written to --output.
-
-Train a tiny model from scratch in a small environment, on two CPU cores:
-  rllm-gym sft --config frozen_lake_sft --output runs/base
-  rllm-gym train --config frozen_lake_full --model.path runs/base/model --output runs/rl
-  rllm-gym report runs/rl
-
-Train LoRA adapters on a pretrained model:
-  rllm-gym train --env.id rllm/Math-v0 --model.path Qwen/Qwen2.5-0.5B-Instruct --sampling.max-tokens 512
-
-Train on your own data set (the columns of TRL: prompt, solution, ...) with your own reward function of TRL's signature;
-without --validation-dataset, one tenth of the rows is held out:
-  rllm-gym train --dataset rows.jsonl --reward my_module:correct --model.path MODEL
-  rllm-gym train --dataset rows.jsonl --reward my_module:correct my_module:short --reward-weights 1 0.2 \\
-      --validation-dataset held_out.jsonl --model.path MODEL
-
-Choose an algorithm (its options are shown by --algorithm.name ppo --help-all), or train your own:
-  rllm-gym train --config frozen_lake_full --model.path runs/base/model --algorithm.name rloo
-  rllm-gym train --config frozen_lake_full --model.path runs/base/model --algorithm.name my_module:MY_ALGORITHM
-
-Log to Weights & Biases as well as TensorBoard, and upload the final model to a private repository of the hub:
-  rllm-gym train --dataset rows.jsonl --reward my_module:correct --model.path MODEL --loggers tensorboard wandb \\
-      --push-to-hub USER/NAME
-
-Estimate memory, batches and number of tasks without running, and print every option:
-  rllm-gym train --config frozen_lake_full --model.path runs/base/model --dry-run
-
-Resume after a crash, SIGTERM or Ctrl-C:
-  rllm-gym train --config frozen_lake_full --model.path runs/base/model --output runs/rl --resume
-
-Run on several GPUs (or CPU cores) of one machine; each process samples and trains on its share:
-  torchrun --nproc-per-node 2 -m rllm_gym train --config frozen_lake_full ...
-"""
-
-_TRAIN_HELP = """Train a model by reinforcement learning (GRPO by default) in an environment.
-
   --env.id ID                   the environment; rllm-gym list shows all (--env.kwargs.NAME VALUE for its arguments)
   --dataset FILE                or rows with prompts, and
   --reward MODULE:FUNCTION      a reward function with TRL's signature
@@ -80,7 +43,7 @@ _TRAIN_HELP = """Train a model by reinforcement learning (GRPO by default) in an
   --resume                      continue the run in --output
   --config FILE                 options from a YAML file, or from a recipe of this package
   --dry-run                     estimate memory and print every option without running
-  --help-all                    all options, also those of --algorithm.name, --sampler.backend, --model.tuning
+  --help-all                    all options, with those of --algorithm.name, --sampler.backend and --model.tuning
 
 examples:
   rllm-gym train --env.id rllm/Math-v0 --model.path Qwen/Qwen2.5-0.5B-Instruct --sampling.max-tokens 512
@@ -88,24 +51,7 @@ examples:
   rllm-gym train --config frozen_lake_full --model.path runs/base/model --output runs/rl --resume
 """
 
-_SFT = """Fine-tune a model on demonstrations, for example to teach it the answer format before reinforcement learning.
-
-Demonstrations are saved episodes, chats or prompts with completions (--demonstrations.file), or the episodes of a
-policy in the environment (--demonstrations.policy module:function). The model is written to OUTPUT/model.
-
-Create a tiny model and train it on a weak policy until it reaches a success rate on validation tasks:
-  rllm-gym sft --config frozen_lake_sft --output runs/base
-
-Train on your own chats, one {"messages": [...]} per line, for two epochs, with 5% held out for validation:
-  rllm-gym sft --model.path Qwen/Qwen2.5-0.5B-Instruct --demonstrations.file chats.jsonl --epochs 2 \\
-      --validation.fraction 0.05
-
-Rejection sampling: train on the two best saved episodes of each task, with the token ids they were sampled with:
-  rllm-gym sft --model.path runs/base/model --demonstrations.file runs/rl/episodes/*.jsonl \\
-      --demonstrations.successful-only --demonstrations.best 2 --epochs 1
-"""
-
-_SFT_HELP = """Fine-tune a model on demonstrations.
+_SFT = """Fine-tune a model on demonstrations.
 
   --demonstrations.file FILE              saved episodes, chats {"messages": [...]}, or prompts with completions
   --demonstrations.policy MODULE:FUNCTION or the episodes of a policy in --env.id
@@ -125,18 +71,6 @@ examples:
 """
 
 _DPO = """Train a model on preferences: pairs of a better and a worse answer (direct preference optimization).
-
-Pairs are rows {"prompt": ..., "chosen": ..., "rejected": ...} of strings or messages, or the best and the worst
-saved episode of each group. The model is written to OUTPUT/model.
-
-Train adapters on a model from the Hugging Face hub for one epoch, with 10% of the prompts held out:
-  rllm-gym dpo --model.path Qwen/Qwen2.5-0.5B-Instruct --preferences.file pairs.jsonl --validation.fraction 0.1
-
-Train on the saved episodes of a reinforcement learning run:
-  rllm-gym dpo --model.path runs/base/model --preferences.file runs/rl/episodes/*.jsonl --output runs/dpo
-"""
-
-_DPO_HELP = """Train a model on preferences: pairs of a better and a worse answer (direct preference optimization).
 
   --preferences.file FILE         rows {"prompt", "chosen", "rejected"} of strings or messages, or saved episodes
   --model.path PATH               a model's folder or its name on the Hugging Face hub
@@ -167,7 +101,7 @@ def train(argv: Sequence[str] | None = None) -> int:
     words, repo = _hub_repo(argv)
     is_dry_run = "--dry-run" in words  # an option of this call, not of the run's configuration
     words = [word for word in _dataset_words(words) if word != "--dry-run"]
-    config = _read(TrainConfig, words, "rllm-gym train", _TRAIN, _TRAIN_HELP)
+    config = _read(TrainConfig, words, "rllm-gym train", _TRAIN, has_more=True)
     try:
         validate(config)  # again in the run, but before torch is imported, which takes seconds
     except ConfigError as error:
@@ -182,7 +116,7 @@ def train(argv: Sequence[str] | None = None) -> int:
 def sft(argv: Sequence[str] | None = None) -> int:
     """Run ``rllm-gym sft``. Returns the exit status: 143 after SIGTERM (resume with ``--resume``)."""
     words, repo = _hub_repo(argv)
-    config = _read(SftConfig, words, "rllm-gym sft", _SFT, _SFT_HELP)
+    config = _read(SftConfig, words, "rllm-gym sft", _SFT, has_more=True)
     from trainers.fine_tuning.sft import sft as run
 
     return _run(run, config, repo)
@@ -191,7 +125,7 @@ def sft(argv: Sequence[str] | None = None) -> int:
 def dpo(argv: Sequence[str] | None = None) -> int:
     """Run ``rllm-gym dpo``. Returns the exit status: 143 after SIGTERM (resume with ``--resume``)."""
     words, repo = _hub_repo(argv)
-    config = _read(DpoConfig, words, "rllm-gym dpo", _DPO, _DPO_HELP)
+    config = _read(DpoConfig, words, "rllm-gym dpo", _DPO, has_more=True)
     from trainers.fine_tuning.dpo import dpo as run
 
     return _run(run, config, repo)
@@ -229,12 +163,12 @@ def merge(argv: Sequence[str] | None = None) -> int:
 
 
 def _read(
-    config_type: type[Config], argv: Sequence[str] | None, program: str, description: str, short_help: str = ""
+    config_type: type[Config], argv: Sequence[str] | None, program: str, description: str, *, has_more: bool = False
 ) -> Config:
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s: %(message)s")
     try:
         words = sys.argv[1:] if argv is None else argv
-        return read_command_line(config_type, words, program=program, description=description, short_help=short_help)
+        return read_command_line(config_type, words, program=program, description=description, has_more=has_more)
     except ConfigError as error:
         raise CommandError(str(error)) from error
 

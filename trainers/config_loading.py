@@ -30,7 +30,7 @@ RECIPES = Path(__file__).resolve().parent / "recipes"
 
 
 def read_command_line(
-    config_type: type[Config], argv: Sequence[str], *, program: str, description: str, short_help: str = ""
+    config_type: type[Config], argv: Sequence[str], *, program: str, description: str, has_more: bool = False
 ) -> Config:
     """Read a configuration from ``[--config FILE] [--option value …]``.
 
@@ -38,16 +38,16 @@ def read_command_line(
         config_type: Class of the configuration.
         argv: The words of the command line.
         program: Name of the command.
-        description: Printed by ``--help-all`` above all options.
-        short_help: Printed by ``--help``; empty for the same as ``--help-all``.
+        description: Printed by ``--help``, above all options.
+        has_more: Whether ``--help`` prints only the description, and ``--help-all`` all options.
 
     Raises:
         ConfigError: The file or an option is invalid; the message lists all unknown options and values of the wrong
             type in both.
         SystemExit: The command line asked for help, which was printed.
     """
-    if short_help and "--help-all" not in argv and ("-h" in argv or "--help" in argv):
-        print(f"usage: {program} [--config FILE] [--OPTION VALUE ...]\n\n{short_help}")
+    if has_more and "--help-all" not in argv and not _HELP.isdisjoint(argv):
+        print(f"usage: {program} [--config FILE] [--OPTION VALUE ...]\n\n{description}")
         raise SystemExit(0)
     given = _parse([word for word in argv if word not in _HELP])
     file = given.pop("config", None)
