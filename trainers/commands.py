@@ -27,7 +27,8 @@ _TRAIN = """Train a model by reinforcement learning (GRPO by default) in an envi
 
   --env.id ID                   the environment; rllm-gym list shows all (--env.kwargs.NAME VALUE for its arguments)
   --dataset FILE                or rows with prompts, and
-  --reward MODULE:FUNCTION      a reward function with TRL's signature
+  --reward MODULE:FUNCTION ...  reward functions with TRL's signature; --reward-weights N ... for several
+  --validation-dataset FILE     held-out rows; without it, one tenth of --dataset
   --model.path PATH             a model's folder or its name on the Hugging Face hub
   --model.tuning lora           or full, or qlora
   --model.dtype float32         or bfloat16
@@ -41,6 +42,7 @@ _TRAIN = """Train a model by reinforcement learning (GRPO by default) in an envi
   --checkpoint.every N          steps between checkpoints
   --output FOLDER               metrics, TensorBoard logs, checkpoints and the model (default: runs/train)
   --resume                      continue the run in --output
+  --push-to-hub USER/NAME       upload the model to a private repository of the Hugging Face hub
   --config FILE                 options from a YAML file, or from a recipe of this package
   --dry-run                     estimate memory and print every option without running
   --help-all                    all options, with those of --algorithm.name, --sampler.backend and --model.tuning

@@ -426,6 +426,8 @@ def test_the_short_help_fits_on_a_screen_and_names_existing_options(
     assert len(short.splitlines()) <= 35
     with pytest.raises(SystemExit):
         command(["--help-all"])
-    of_the_call = {"--help-all", "--config", "--dataset", "--reward", "--dry-run", "--env.kwargs.NAME", "--OPTION"}
-    every = set(re.findall(r"--[\w.-]+", capsys.readouterr().out)) | of_the_call
-    assert set(re.findall(r"--[\w.-]+", short)) - every == set()
+    options = capsys.readouterr().out.partition(short.splitlines()[-2].strip())[2]
+    of_the_call = {"--help-all", "--config", "--dataset", "--reward", "--reward-weights", "--validation-dataset"}
+    of_the_call |= {"--dry-run", "--push-to-hub", "--env.kwargs.NAME"}
+    every = set(re.findall(r"--[\w.-]+", options)) | of_the_call
+    assert set(re.findall(r"--[\w.-]+", short.partition("\n")[2])) - every == set()
