@@ -235,7 +235,7 @@ async def _compares_result_with_argument(pool: SandboxPool, source: str, tests: 
         return False
     unseen, _ = await _run(pool, source, tests, False, False, detached=True)
     other, _ = await _run(pool, source, tests, False, False, returned=(call, "other"))
-    return not unseen.failures.isdisjoint(other.failures)
+    return any(line for _, line in unseen.failures & other.failures)
 
 
 def _failed(verdict: CodeVerdict, name: str, message: str) -> CodeVerdict:

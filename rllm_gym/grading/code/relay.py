@@ -35,7 +35,7 @@ class TestReport:
     total: int = 0
     outcomes: list[tuple[str, bool, str]] = field(default_factory=list)
     failures: set[tuple[str, int]] = field(default_factory=set)
-    """The tests that failed, and in which line of their code."""
+    """The tests that failed, and in which line of their code; 0: in none."""
     error: str = ""
     row_error: str = ""
     broken: str = ""
