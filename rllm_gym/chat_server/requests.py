@@ -102,11 +102,7 @@ def json_object(body: bytes) -> Mapping[str, Any]:
 
 def chat_request_of(content: Mapping[str, Any]) -> ChatRequest:
     """Check a request. Raises as :func:`chat_request`."""
-    for name, allowed in _ONLY.items():
-        value = content.get(name)
-        if value not in allowed or (isinstance(value, bool) and value):
-            others = " or ".join(json.dumps(each) for each in allowed[1:])
-            raise RequestError(f"{name}={shown(value)} is not supported; leave it out, or use {others}")
+    check_only(content, _ONLY)
     stream_options = content.get("stream_options")
     return ChatRequest(
         checked_messages(content.get("messages")),
@@ -121,6 +117,20 @@ def chat_request_of(content: Mapping[str, Any]) -> ChatRequest:
         isinstance(stream_options, Mapping) and stream_options.get("include_usage") is True,
         conversation_of(content),
     )
+
+
+def check_only(content: Mapping[str, Any], values: Mapping[str, tuple[Any, ...]]) -> None:
+    """Check that fields have one of the values that are supported.
+
+    Raises:
+        RequestError: One has another.
+    """
+    for name, allowed in values.items():
+        value = content.get(name)
+        if value not in allowed or (isinstance(value, bool) and value):
+            others = " or ".join(json.dumps(each) for each in allowed[1:])
+            use = f", or use {others}" if others else ""
+            raise RequestError(f"{name}={shown(value)} is not supported; leave it out{use}")
 
 
 def checked_messages(messages: Any) -> tuple[dict[str, Any], ...]:

@@ -8,13 +8,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from rllm_gym.chat_server.replies import ChatReply
-from rllm_gym.chat_server.requests import ChatRequest, RequestError, chat_request_of, json_object, shown
+from rllm_gym.chat_server.requests import ChatRequest, RequestError, chat_request_of, check_only, json_object, shown
 
 _TEXTS = ("input_text", "output_text", "text")
 # Fields that would change what is sampled, and what the server does.
 _ONLY: dict[str, tuple[Any, ...]] = {
-    "previous_response_id": (None,),
-    "conversation": (None,),
     "prompt": (None,),
     "background": (None, False),
     "text": (None, {}, {"format": {"type": "text"}}),
@@ -30,8 +28,9 @@ def responses_request(body: bytes) -> ChatRequest:
         RequestError: It is not one, or asks for something that the server cannot do.
     """
     content = json_object(body)
-    for name, allowed in _ONLY.items():
-        if content.get(name) not in allowed:
+    check_only(content, _ONLY)
+    for name in ("previous_response_id", "conversation"):
+        if content.get(name) is not None:
             raise RequestError(f"{name}={shown(content[name])} is not supported; give the whole conversation as input")
     chat = {name: content[name] for name in _SAME if content.get(name) is not None}
     chat["max_completion_tokens"] = content.get("max_output_tokens")

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import itertools
 import logging
 import secrets
+import sys
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING, Any, Self
@@ -19,6 +21,8 @@ if TYPE_CHECKING:
     from aiohttp import web
 
 _log = logging.getLogger(__name__)
+
+_BODY_S = 60.0  # for the body of a request, which has a place among max_replies from its beginning
 
 Respond = Callable[[ChatRequest], Awaitable[ChatReply]]
 
@@ -36,6 +40,8 @@ class ChatServer:
         key: What requests must send as the API key; by default a secret of this server. With ``""`` none is needed, and
             requests of web pages are refused, which any page in a browser on this machine could send otherwise.
         max_body_bytes: Maximum length of a request.
+        max_replies: Maximum number of replies that may be asked for at a time; a request above it is refused with
+            status 429, before its body is read. By default there is no limit.
         shutdown_s: Seconds that requests in progress may take at the end, before they are cancelled.
 
     Attributes:
@@ -56,10 +62,12 @@ class ChatServer:
         port: int = 0,
         key: str | None = None,
         max_body_bytes: int = 64 << 20,
+        max_replies: int = sys.maxsize,
         shutdown_s: float = 1.0,
     ) -> None:
         self._respond, self._model, self._address = respond, model, (host, port)
         self._max_body_bytes, self._shutdown_s = max_body_bytes, shutdown_s
+        self._max_replies, self._asked = max_replies, 0
         self.key = secrets.token_urlsafe(24) if key is None else key
         self.url = ""
         self._numbers = itertools.count()
@@ -116,8 +124,12 @@ class ChatServer:
 
         try:
             self._check_key(request)
-            asked = read(await self._body(request))
-            replies = await self._replies(asked)
+            with self._places(1):
+                asked = read(await self._body(request))
+                if asked.choices > self._max_replies:
+                    raise RequestError(f"n={asked.choices} must be at most {self._max_replies}, as many may wait here")
+                with self._places(asked.choices - 1):
+                    replies = await self._replies(asked)
         except RequestError as error:
             return web.json_response(error.body(), status=error.status)
         name, model = replies[0].name or f"{next(self._numbers)}", asked.model or self._model
@@ -129,6 +141,16 @@ class ChatServer:
             await stream.write(event)
         await stream.write_eof()
         return stream
+
+    @contextlib.contextmanager
+    def _places(self, replies: int) -> Iterator[None]:
+        if self._asked + replies > self._max_replies:
+            raise RequestError(f"{self._asked} replies are waited for; try again", status=429, code="rate_limit")
+        self._asked += replies
+        try:
+            yield
+        finally:
+            self._asked -= replies
 
     async def _replies(self, asked: ChatRequest) -> list[ChatReply]:
         try:
@@ -150,7 +172,10 @@ class ChatServer:
         from aiohttp import web
 
         try:
-            return await request.read()
+            async with asyncio.timeout(_BODY_S):
+                return await request.read()
+        except TimeoutError:
+            raise RequestError(f"the body did not arrive within {_BODY_S:g} s", status=408) from None
         except web.HTTPRequestEntityTooLarge:
             raise RequestError(f"the body has more than {self._max_body_bytes >> 20} MiB", status=413) from None
 

@@ -78,7 +78,8 @@ def main(argv: list[str]) -> int:
         _score(found, functions, columns)
     if is_rated:
         found = _counted(found, [item.reward is not None for item in found], "without a reward", dropped)
-    found = _distinct(found, dropped)
+    if options.form != "replay":  # equal replies of the model count each in the baseline of their group
+        found = _distinct(found, dropped)
     found = _counted(found, [_fits(item, options) for item in found], "filtered", dropped)
     return _write(found, options, dropped)
 
@@ -89,7 +90,7 @@ def _parser() -> argparse.ArgumentParser:
         description="Turn logs of `rllm-gym serve-agent`, or of other chat completions in OpenAI's format, into data\n"
         "to train on: one episode per conversation, with a branch where a client rewrote its history, with the tokens\n"
         "and log-probs that were sampled where the log has them, and with rewards that are added here. Conversations\n"
-        "with the same content count once, with the mean of their rewards.",
+        "with the same content count once, with the mean of their rewards, except in replays.",
         epilog=_EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
@@ -162,8 +163,8 @@ def _read(paths: Iterable[Path]) -> Conversations:
         problems = _Problems(path)
         for number, row in json_lines(path):
             try:
-                for call in calls_of_row(_row(row)):
-                    conversations.add(call, name=f"{path.name}:{number}")
+                for index, call in enumerate(calls_of_row(_row(row))):
+                    conversations.add(call, name=f"{path}:{number}" + f"#{index}" * bool(index))
             except LogRowError as error:
                 problems.add(number, error)
         problems.report()
@@ -238,7 +239,6 @@ def _distinct(conversations: Sequence[Conversation], dropped: Counter[str]) -> l
     for same in groups.values():
         rewards = [item.reward for item in same if item.reward is not None]
         same[0].reward = sum(rewards) / len(rewards) if rewards else None
-        same[0].copies = len(same)
         dropped["copies of others"] += len(same) - 1
     return [same[0] for same in groups.values()]
 

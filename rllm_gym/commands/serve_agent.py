@@ -27,6 +27,7 @@ from rllm_gym.serving import CallLog, ServedAgent
 
 _MAX_BODY_BYTES = 8 << 20
 _MAX_TOKENS = 512
+_WAITING = 16  # requests that may wait, for each that is answered
 _SAMPLED_BYTES = 1 << 20
 _EXAMPLES = """examples:
   rllm-gym serve-agent runs/train                               # the model, settings and system prompt of a run
@@ -233,9 +234,10 @@ async def _serve_with(
         port=options.port,
         key=key,
         max_body_bytes=_MAX_BODY_BYTES,
+        max_replies=options.parallel * (1 + _WAITING),
         shutdown_s=options.grace,
     )
-    with _stop_signals() as stop:
+    with contextlib.closing(agent), _stop_signals() as stop:
         async with server:
             print(f"serving {options.name} at {server.url} (Ctrl-C to quit)", flush=True)
             await stop.wait()

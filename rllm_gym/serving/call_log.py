@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import stat
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Self
@@ -18,7 +19,7 @@ class CallLog:
     why.
 
     Args:
-        path: The file. It is created for its owner alone: it holds what people wrote.
+        path: The file. Its owner alone may read it from then on: it holds what people wrote.
         max_bytes: Maximum size of the file.
 
     Attributes:
@@ -41,6 +42,8 @@ class CallLog:
                 fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
                 raise OSError(f"{path} is the log of another process; choose another file") from None
+            if stat.S_ISREG(os.fstat(self._file).st_mode):  # not of a device
+                os.fchmod(self._file, 0o600)  # it may have been created by something else
             size = os.fstat(self._file).st_size
             if size and os.pread(self._file, 1, size - 1) != b"\n":
                 os.write(self._file, b"\n")  # a process that was killed left a part of a line

@@ -12,7 +12,6 @@ from rllm_gym.core import TurnTokens
 from rllm_gym.engine.conversation_index import ConversationIndex, ConversationLine, message_key
 
 Message = dict[str, Any]
-_NO_TEXTS = ("role", "type", "id", "tool_call_id")
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +76,7 @@ class Conversation:
         replies: At least one.
         reward: ``None`` while it is unknown.
         scrubbed: Whether a text was changed, so that its tokens were removed.
-        copies: Number of conversations with this content.
+        num_branches: Number of branches.
     """
 
     name: str
@@ -85,7 +84,7 @@ class Conversation:
     replies: list[Reply] = field(default_factory=list)
     reward: float | None = None
     scrubbed: bool = False
-    copies: int = 1
+    num_branches: int = 0
 
     def __post_init__(self) -> None:
         self.id = self.id or self.name
@@ -98,10 +97,6 @@ class Conversation:
     @property
     def tools(self) -> str:
         return self.replies[0].call.tools
-
-    @property
-    def num_branches(self) -> int:
-        return 1 + max(reply.branch for reply in self.replies)
 
     def content(self) -> bytes:
         """Return a digest that is equal for conversations with the same content. Ids of calls do not count."""
@@ -116,8 +111,11 @@ class Conversation:
     def scrub(self, change: Callable[[str], str]) -> None:
         """Change every text. If one differs, the tokens of the whole conversation are removed, which spell the texts as
         they were. So they are where a reply was ended by a stop text, which is not in its text.
+
+        Ids of calls, which clients choose, become ``call_0``, ``call_1`` and so on.
         """
         changed = False
+        call_ids: dict[str, str] = {"": ""}
 
         def apply(value: Any) -> Any:
             nonlocal changed
@@ -125,17 +123,32 @@ class Conversation:
                 new = change(value)
                 changed = changed or new != value
                 return new
-            if isinstance(value, list | tuple):
+            if isinstance(value, list):
                 return [apply(item) for item in value]
             if isinstance(value, dict):
-                return {key: item if key in _NO_TEXTS else apply(item) for key, item in value.items()}
+                return {apply(key): apply(item) for key, item in value.items()}
             return value
+
+        def call_id(name: str) -> str:
+            apply(name)  # a chat template may have written it into the prompt
+            return call_ids.setdefault(name, f"call_{len(call_ids) - 1}")
+
+        def scrubbed(message: Message) -> Message:
+            new = {key: apply(item) if key in ("content", "name") else item for key, item in message.items()}
+            if "tool_call_id" in message:
+                new["tool_call_id"] = call_id(message["tool_call_id"])
+            if "tool_calls" in message:
+                new["tool_calls"] = [
+                    {**call, "id": call_id(call["id"]), "function": {k: apply(v) for k, v in call["function"].items()}}
+                    for call in message["tool_calls"]
+                ]
+            return new
 
         messages: dict[int, Message] = {}  # a message that several calls repeat stays one object
 
-        def scrubbed(message: Message) -> Message:
+        def shared(message: Message) -> Message:
             if id(message) not in messages:
-                messages[id(message)] = apply(message)
+                messages[id(message)] = scrubbed(message)
             return messages[id(message)]
 
         self.id = change(self.id)
@@ -144,10 +157,11 @@ class Conversation:
             reply.texts = {index: apply(text) for index, text in reply.texts.items()}
             reply.call = replace(
                 call,
-                messages=tuple(map(scrubbed, call.messages)),
+                messages=tuple(map(shared, call.messages)),
                 tools=json.dumps(apply(json.loads(call.tools))) if call.tools else "",
-                reply=apply(call.reply),
+                reply=scrubbed(call.reply),
                 text=apply(call.text),
+                info={key: change(item) if isinstance(item, str) else item for key, item in call.info.items()},
             )
         if changed or any(reply.call.stop for reply in self.replies):
             self.scrubbed = changed
@@ -184,7 +198,8 @@ class Conversations:
 
         Args:
             call: The call.
-            name: Id of its conversation if it begins one and has no id.
+            name: Id of its conversation if it begins one and neither it nor the call has an id; changed if another
+                conversation has it.
         """
         call = replace(call, messages=tuple(map(self._shared, call.messages)))
         found = self._index.find(call.messages, call.tools, call.conversation)
@@ -200,11 +215,13 @@ class Conversations:
             conversation = line.owner.conversation
         else:
             name = call.id if call.id and call.id not in self.by_id else name
+            while name in self.by_id:
+                name += "'"
             conversation = self.by_id[name] = Conversation(name)
         prompt = () if call.tokens is None else call.tokens.context_ids
         if line is None or not found.continues or not _continues(line.owner, call.tokens):
-            number = conversation.num_branches if conversation.replies else 0
-            line = ConversationLine(_Branch(conversation, number))
+            line = ConversationLine(_Branch(conversation, conversation.num_branches))
+            conversation.num_branches += 1
         branch = line.owner
         if call.tokens is not None:
             context = prompt[len(branch.ids) :]

@@ -55,7 +55,6 @@ def episode_of(conversation: Conversation, success_at: float) -> Episode | None:
         success=stop_reason is StopReason.SUCCESS,
         stop_reason=stop_reason,
         info={"rated": conversation.reward is not None, "scrubbed": conversation.scrubbed},
-        metrics={"copies": float(conversation.copies)},
     )
 
 

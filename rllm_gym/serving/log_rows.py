@@ -98,7 +98,7 @@ def _own_call(row: Mapping[str, Any]) -> Call:
         (stop,) if isinstance(stop, str) else tuple(map(str, stop)),
         {
             name: row[name]
-            for name in ("model", "model_version", "time", "temperature", "top_p")
+            for name in ("model", "model_version", "time", "temperature", "top_p", "top_k")
             if isinstance(row.get(name), str | int | float)
         },
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from random import Random
 from typing import Any
 
 from rllm_gym.core import Episode, Step, StopReason, Task, TurnTokens
@@ -18,12 +19,13 @@ from rllm_gym.samplers.protocol import Completion, SamplingRequest
 class LoggedEpisodes(Workflow):
     """Replays conversations of ``rllm-gym import-logs --as replay``: nothing is sampled and no environment is used.
 
-    A task is a prompt, and the episodes of its group are its logged conversations, again from the first one if the
-    group is larger. Their tokens, log-probs and rewards are those of the log, so that the loss limits the ratio of the
-    policy to the model that was served.
+    A task is a prompt, and the episodes of a group are some of its logged conversations: in each step others, drawn at
+    random, and each once unless the group is larger than their number. Their tokens, log-probs and rewards are those of
+    the log, so that the loss limits the ratio of the policy to the model that was served.
 
     A conversation that the model's tokenizer or chat template would begin with other tokens, or that was sampled at
-    another temperature than ``sampling.temperature``, is an error of the agent, which is not trained on.
+    another temperature than ``sampling.temperature`` or from a part of the distribution (``top_p``, ``top_k``), is an
+    error of the agent, which is not trained on.
     """
 
     async def run(self, task: WorkflowTask, context: WorkflowContext) -> Episode:
@@ -31,7 +33,7 @@ class LoggedEpisodes(Workflow):
         if not isinstance(rows, list) or not rows:
             raise ValueError("there are no logged episodes: use rows of `rllm-gym import-logs --as replay`")
         number = context.episode_id.rpartition("#")[2]
-        episode = episode_from_json(rows[(int(number) if number.isdecimal() else 0) % len(rows)])
+        episode = episode_from_json(rows[drawn(len(rows), context.group_id, int(number) if number.isdecimal() else 0)])
         (trajectory,) = episode.trajectories
         session = context.agent("agent_0", agent=PassedMessages(), tools=_tools(trajectory.steps[0]))
         _check(trajectory.steps, session.sampler)
@@ -41,6 +43,13 @@ class LoggedEpisodes(Workflow):
             session.steps[-1].observation = step.observation  # not the whole conversation once more
         session.add_reward(episode.reward)
         return context.finish(success=episode.success, stop_reason=episode.stop_reason)
+
+
+def drawn(most: int, group_id: str, number: int) -> int:
+    """Return which of the logged conversations the episode of a group is. The name of a group has its step."""
+    order = list(range(most))
+    Random(group_id).shuffle(order)
+    return order[number % most]
 
 
 def logged_reward(completions: Sequence[Any], **columns: Any) -> list[float]:
@@ -100,6 +109,13 @@ def _check(steps: Sequence[Step], sampler: ConversationSampler) -> None:
             f"the logged replies were sampled at temperature {', '.join(map(str, temperatures))}, so their log-probs "
             f"are not those of sampling.temperature={sampler.params.temperature:g}"
         )
+    for name, value in (("top_p", 1), ("top_k", 0)):
+        others = {step.info.get(name, value) for step in steps} - {value}
+        if others:
+            raise ValueError(
+                f"the logged replies were sampled with {name}={', '.join(map(str, others))}, so their log-probs "
+                f"are not those of the whole distribution; only conversations with {name}={value} can be replayed"
+            )
 
 
 def _tokens(step: Step) -> TurnTokens:

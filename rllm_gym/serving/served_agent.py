@@ -28,7 +28,7 @@ _log = logging.getLogger(__name__)
 
 _MAX_CONVERSATIONS = 4096
 _MAX_TOKENS = 8 << 20  # of all conversations that are kept
-_WAITING = 16  # requests that may wait, for each that is answered
+_MAX_CHARACTERS = 64  # of a request as JSON, for each token of the context: longer ones are not even rendered
 
 
 @dataclass(slots=True)
@@ -43,7 +43,8 @@ class _Served:
 
 class ServedAgent:
     """Replies to chat requests as the model does in training: a request that continues an earlier one, with the replies
-    as they were returned, continues its token ids. Pass :meth:`respond` to a :class:`~rllm_gym.chat_server.ChatServer`.
+    as they were returned, continues its token ids. Pass :meth:`respond` to a :class:`~rllm_gym.chat_server.ChatServer`,
+    and call :meth:`close` after it.
 
     Conversations have an id: the client's (``metadata.conversation_id``), else that of the conversation it continues,
     else a new one.
@@ -53,8 +54,7 @@ class ServedAgent:
         params: Sampling parameters of requests that do not give their own.
         system_prompt: First message of requests without a system message; ``""`` for none.
         max_context_tokens: Maximum length of a conversation in tokens, if it is less than the sampler's.
-        parallel: Number of replies that are sampled at a time. Others wait; if too many do, the next is refused with
-            status 429.
+        parallel: Number of replies that are sampled at a time. Others wait.
         log: Where calls are logged.
         model: Entries of each line of the log that name the model.
     """
@@ -78,12 +78,11 @@ class ServedAgent:
         self._system = ({"role": "system", "content": system_prompt},) if system_prompt else ()
         self._budget = Budget(max_context_tokens=max_context_tokens)
         self._log, self._model = log, dict(model or {})
-        longest = min(filter(None, (max_context_tokens, sampler.context_length)), default=8192)
+        self._longest = min(filter(None, (max_context_tokens, sampler.context_length)), default=None)
         self._index: ConversationIndex[_Served] = ConversationIndex(
-            max(16, min(_MAX_CONVERSATIONS, _MAX_TOKENS // longest))
+            max(16, min(_MAX_CONVERSATIONS, _MAX_TOKENS // (self._longest or 8192)))
         )
         self._slots = asyncio.Semaphore(parallel)
-        self._most, self._requests = parallel * (1 + _WAITING), 0
         # Rendering a long text takes long. In one thread: one conversation is never rendered twice at a time.
         self._renders = ThreadPoolExecutor(1, "render")
 
@@ -91,17 +90,22 @@ class ServedAgent:
         """Return the reply to a request, and log it.
 
         Raises:
-            RequestError: The request cannot be rendered, does not fit the context, or too many are waiting.
+            RequestError: The request cannot be rendered, or does not fit the context.
             SamplerError: The sampler failed.
         """
-        if self._requests >= self._most:
-            raise RequestError(f"{self._requests} requests are waiting; try again", status=429, code="rate_limit")
-        self._requests += 1
-        try:
-            async with self._slots:
-                return await self._reply(request)
-        finally:
-            self._requests -= 1
+        size = len(json.dumps(request.messages, ensure_ascii=False)) + len(request.tools)
+        if self._longest is not None and size > _MAX_CHARACTERS * self._longest:
+            raise RequestError(
+                f"the conversation is too long: it has {size} characters, more than {_MAX_CHARACTERS} for each of the "
+                f"{self._longest} tokens of the context",
+                code="context_length_exceeded",
+            )
+        async with self._slots:
+            return await self._reply(request)
+
+    def close(self) -> None:
+        """End the thread that renders. Replies that wait for it are cancelled."""
+        self._renders.shutdown(wait=False, cancel_futures=True)
 
     async def _reply(self, request: ChatRequest) -> ChatReply:
         if request.tools:
@@ -204,6 +208,7 @@ class ServedAgent:
                 "weight_version": completion.weight_version,
                 "temperature": params.temperature,
                 "top_p": params.top_p,
+                "top_k": params.top_k,
                 "stop": params.stop,
                 "messages": messages,
                 "tools": json.loads(tools) if tools else [],

@@ -122,7 +122,9 @@ def test_openais_client_uses_the_responses_api() -> None:
         assert assistant == reply
         assert result == {"role": "tool", "content": "4", "tool_call_id": call.call_id}
         for body, message in (
-            ({"input": "a", "previous_response_id": "resp_1"}, "previous_response_id=.* is not supported"),
+            ({"input": "a", "previous_response_id": "resp_1"}, "previous_response_id=.*; give the whole conversation"),
+            ({"input": "a", "top_logprobs": 5}, "top_logprobs=5 is not supported; leave it out, or use 0"),
+            ({"input": "a", "prompt": {"id": "p"}}, "prompt=.* is not supported; leave it out"),
             ({"input": 7}, "input=7 must be a text or a list"),
             ({"input": [7]}, r"input\[0\]=7 must be a message"),
             ({"input": [{"role": "user", "content": [{"type": "input_image"}]}]}, "reads only texts"),
@@ -222,6 +224,47 @@ def test_a_request_is_cancelled_when_its_client_is_gone() -> None:
         raise AssertionError
 
     serve(use, never)
+
+
+def test_requests_above_the_limit_are_refused_before_their_bodies_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def run() -> None:
+        release, asked = asyncio.Event(), []
+
+        async def wait(request: ChatRequest) -> ChatReply:
+            asked.append(request)
+            await release.wait()
+            return await echo(request)
+
+        async with ChatServer(wait, max_replies=3) as server, aiohttp.ClientSession() as session:
+            url, key = f"{server.url}/chat/completions", {"Authorization": f"Bearer {server.key}"}
+
+            async def post(body: Body) -> tuple[int, str]:
+                async with session.post(url, json=body, headers=key) as answer:
+                    return answer.status, await answer.text()
+
+            status, text = await post({**ASK, "n": 4})  # which could never be accepted
+            assert (status, "n=4 must be at most 3" in text) == (400, True)
+            two = asyncio.create_task(post({**ASK, "n": 2}))
+            await auntil(lambda: len(asked) == 2)
+            assert (await post({**ASK, "n": 2}))[0] == 429
+            last = asyncio.create_task(post(ASK))
+            await auntil(lambda: len(asked) == 3)
+            host, port = server.url.removeprefix("http://").removesuffix("/v1").split(":")
+            reader, writer = await asyncio.open_connection(host, int(port))
+            head = f"POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nAuthorization: {key['Authorization']}\r\n"
+            writer.write(f"{head}Content-Length: 1000000\r\n\r\n".encode())  # and never the body
+            assert b" 429 " in await asyncio.wait_for(reader.readline(), 60)
+            writer.close()
+            release.set()
+            assert [(await two)[0], (await last)[0]] == [200, 200]
+            assert (await post(ASK))[0] == 200
+            monkeypatch.setattr("rllm_gym.chat_server.server._BODY_S", 0.01)
+            reader, writer = await asyncio.open_connection(host, int(port))
+            writer.write(f"{head}Content-Length: 1000000\r\n\r\n".encode())
+            assert b" 408 " in await asyncio.wait_for(reader.readline(), 60)
+            writer.close()
+
+    asyncio.run(run())
 
 
 def test_without_a_key_no_web_page_may_ask() -> None:

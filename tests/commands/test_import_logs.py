@@ -160,7 +160,13 @@ def test_what_is_scrubbed_leaves_no_trace_and_no_tokens(tmp_path: Path) -> None:
     hidden = call("Ada-1", "I am Ada", "Hi Ada", model="m")
     called = call("tool", "where", "x", tools=TOOLS, reply={"role": "assistant", "content": None, "tool_calls": CALLS})
     stopped = call("stop", "who", "It is ", stop=["Ada"])
-    write(tmp_path / "log.jsonl", hidden, call("plain", "hello", "hi"), called, stopped)
+    schema = {"type": "object", "properties": {"id": {"description": "the id of Ada", "type": "string"}, "Ada": {}}}
+    described = [{"type": "function", "function": {"name": "find", "parameters": schema}}]
+    named = [{**CALLS[0], "id": name, "function": {"name": "find", "arguments": "{}"}} for name in ("Ada-7", "Ada-8")]
+    results = [{"role": "tool", "tool_call_id": item["id"], "content": "x"} for item in reversed(named)]
+    past = [user("find"), {"role": "assistant", "content": None, "tool_calls": named}, *results]
+    ids = call("ids", "", "found", messages=past, tools=described, prompt_ids=[1], model="/home/Ada")
+    write(tmp_path / "log.jsonl", hidden, call("plain", "hello", "hi"), called, stopped, ids)
     episodes = imported(tmp_path, "--scrub", "serving.own_functions:hide_names")
     text = (tmp_path / "episodes.jsonl").read_text()
     assert "Ada" not in text
@@ -171,7 +177,14 @@ def test_what_is_scrubbed_leaves_no_trace_and_no_tokens(tmp_path: Path) -> None:
         "plain": True,
         "tool": False,
         "stop": False,
+        "ids": False,
     }
+    _, asked, *answered = steps["ids"].chat_completions
+    assert [item["id"] for item in asked["tool_calls"]] == ["call_0", "call_1"]
+    assert [message["tool_call_id"] for message in answered] == ["call_1", "call_0"]
+    assert [message["role"] for message in answered] == ["tool", "tool"]
+    schema = json.loads(steps["ids"].info["offered_tools"])[0]["function"]["parameters"]
+    assert schema["properties"] == {"id": {"description": "the id of NAME", "type": "string"}, "NAME": {}}
     assert (steps["NAME-1"].model_response, steps["NAME-1"].observation) == ("Hi NAME", "I am NAME")
     assert steps["tool"].info["offered_tools"] == json.dumps(TOOLS)
     with pytest.raises(ValueError, match="no token ids"):
@@ -220,7 +233,7 @@ def test_messages_of_other_logs_become_chats_and_pairs_with_their_tool_calls(tmp
         [("ho", 1.0), ("off", 1.0)],
     ]
     episodes = imported(tmp_path)
-    assert [episode.episode_id for episode in episodes] == ["r4", "log.jsonl:5"]
+    assert [episode.episode_id for episode in episodes] == ["r4", f"{log}:5"]
     assert [step.tokens for step in episodes[1].trajectories[0].steps] == [None, None]
 
     write(log, first, second, other)
@@ -231,6 +244,29 @@ def test_messages_of_other_logs_become_chats_and_pairs_with_their_tool_calls(tmp
     (pair,) = read_preferences(str(pairs), PreferenceConfig()).pairs
     assert ([turn.reply for turn in pair.chosen.turns], pair.rejected.turns[0].reply) == (["", "a cat"], "a dog")
     assert json.loads(pair.chosen.turns[0].tools) == TOOLS
+
+
+def test_no_conversation_is_lost_to_another_with_the_same_name(tmp_path: Path) -> None:
+    (tmp_path / "other").mkdir()
+    choices = [{"message": assistant(text)} for text in ("b", "c", "d")]
+    taken = call(f"{tmp_path}/log.jsonl:2", "a", "client")  # a client may choose any name
+    write(tmp_path / "log.jsonl", taken, {"messages": [user("a")], "choices": choices})
+    other = write(tmp_path / "other" / "log.jsonl", {}, {"messages": [user("a"), assistant("e")]})
+    link = tmp_path / "again.jsonl"
+    link.symlink_to(other)
+    episodes = imported(tmp_path, str(other), str(link))
+    assert [episode.trajectories[0].steps[0].model_response for episode in episodes] == ["client", "b", "c", "d", "e"]
+    assert len({episode.episode_id for episode in episodes}) == 5
+
+
+def test_a_reply_that_was_sampled_twice_is_replayed_twice(tmp_path: Path) -> None:
+    log = write(tmp_path / "log.jsonl", *(call(f"c{index}", "2 + 2?", reply) for index, reply in enumerate("4454")))
+    rated = [{"conversation_id": f"c{index}", "reward": index != 2} for index in range(4)]
+    words = ("--feedback", str(write(tmp_path / "f.jsonl", *rated)), "--as", "replay", "--output")
+    result = rllm_gym("import-logs", str(log), str(log), *words, str(tmp_path / "replay.jsonl"))
+    assert "1 prompts" in result.stdout, result.stderr
+    (row,) = map(json.loads, (tmp_path / "replay.jsonl").read_text().splitlines())
+    assert [item["reward"] for item in row["logged"]] == [1.0, 1.0, 0.0, 1.0]  # the second log has the same calls
 
 
 def test_options_without_an_effect_and_empty_results_are_errors(tmp_path: Path) -> None:

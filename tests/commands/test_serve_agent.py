@@ -24,7 +24,7 @@ TOOL: Any = {"type": "function", "function": {"name": "look", "parameters": {"ty
 def test_clients_are_served_or_refused_and_every_call_is_in_the_log(tmp_path: Path) -> None:
     (tmp_path / "replies.txt").write_text("yes\nno\n")
     log = tmp_path / "calls.jsonl"
-    words = (f"scripted:{tmp_path}/replies.txt", "--log", str(log), "--key-env", "KEY")
+    words = (f"scripted:{tmp_path}/replies.txt", "--log", str(log), "--key-env", "KEY", "--parallel", "1")
     with served(*words, KEY="secret") as (url, err):
         client = openai.OpenAI(base_url=url, api_key="secret", max_retries=0)
         assert [model.id for model in client.models.list()] == [words[0]]
@@ -42,6 +42,11 @@ def test_clients_are_served_or_refused_and_every_call_is_in_the_log(tmp_path: Pa
             ({}, b"{}", 401),
             (sent, b"{", 400),
             (sent, json.dumps({"messages": [{"role": "user", "content": "x"}], "n": 0}).encode(), 400),
+            (
+                sent,
+                json.dumps({"messages": [{"role": "user", "content": "x"}], "n": 18}).encode(),
+                400,
+            ),  # 1 and 16 wait
             (sent, b" " * ((8 << 20) + 1), 413),
         ):
             refused = httpx.post(f"{url}/chat/completions", content=body, headers=headers, timeout=60)

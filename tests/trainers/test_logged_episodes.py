@@ -73,6 +73,16 @@ def test_a_log_is_trained_on_with_its_own_logprobs(tmp_path: Path) -> None:
     other = echo_config(tmp_path, **options, output=str(tmp_path / "other"), sampling={"temperature": 0.5})
     with pytest.raises(NoTrainableEpisodes, match=r"sampled at temperature 1.0, so their log-probs"):
         train(other, dataset={"train": rows}, reward="rllm_gym.serving:logged_reward")
+    cut = json.loads(json.dumps(rows))
+    for row in cut:
+        for logged in row["logged"]:
+            logged["trajectories"][0]["steps"][0]["info"]["top_p"] = 0.9
+    with pytest.raises(NoTrainableEpisodes, match=r"sampled with top_p=0.9, so their log-probs"):
+        train(
+            echo_config(tmp_path, **options, output=str(tmp_path / "cut")),
+            dataset={"train": cut},
+            reward="rllm_gym.serving:logged_reward",
+        )
     for row in rows:
         for logged in row["logged"]:
             logged["trajectories"][0]["steps"][0]["messages"]["new"][0]["content"] = "something else"
