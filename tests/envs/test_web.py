@@ -413,7 +413,8 @@ class Locating:
     """A site with a button in a frame, a drawing, and a dialog."""
 
     inner = "<body style='margin:0'><button style='margin:0;position:absolute;left:7px;top:5px'>In</button>"
-    page = f"""<body style="margin:0"><svg width=200 height=90><line x1=10 y1=20 x2=110 y2=70 stroke=red /></svg>
+    page = f"""<body style="margin:0"><svg width=200 height=90><line x1=10 y1=20 x2=110 y2=70 stroke=red />
+    <line x1=150 y1=76 x2=150 y2=88 stroke=cyan onclick="0" /></svg>
     <iframe srcdoc="{inner}" style="position:absolute;left:50px;top:100px;border:3px solid"></iframe>
     <button style="position:absolute;left:10px;top:110px" onclick="answer = confirm('Sure?')">Ask</button>"""
 
@@ -456,6 +457,8 @@ def test_boxes_and_marks_locate_the_elements() -> None:
         assert 'button "Ask" box' not in observation["text"]
         assert observation in marked.observation_space
         left, top, width, _ = boxes[str(ask)]
+        thin = (slice(76, 88), 150)  # a vertical line, which has no width
+        assert not np.array_equal(observation["image"][thin], plain[thin])
         edge = observation["image"][top, left : left + width]
         assert not np.array_equal(edge, plain[top, left : left + width])
         assert np.array_equal(observation["image"][:60], plain[:60])  # nothing is drawn where no element is
