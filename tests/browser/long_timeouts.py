@@ -12,6 +12,7 @@ _SECONDS = {
     "load_state": ("LOADING_S", "REQUESTS_S", "_NAVIGATION_START_S"),
     "actions": ("INPUT_S", "_WINDOW_S"),
     "drag": ("INPUT_S", "_DRAG_S"),
+    "tabs": ("_REPLY_S",),
 }
 
 

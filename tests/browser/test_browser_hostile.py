@@ -112,6 +112,23 @@ def test_endless_dialogs(pool: BrowserPool, script: str, expected: str) -> None:
     run_scenario(pool, served(f"<p>x<script>{script}</script>"), scenario)
 
 
+def test_a_dialog_that_cannot_be_answered_does_not_hang(pool: BrowserPool, monkeypatch: pytest.MonkeyPatch) -> None:
+    shorten_timeouts(monkeypatch, "tabs._REPLY_S", "session.RESPONSE_S", "session.STOP_S")
+
+    async def never(*_: object) -> None:
+        await asyncio.Event().wait()
+
+    async def scenario(session: BrowserSession) -> None:
+        await observed_text(session)
+        await act(session, "click(1)")
+        monkeypatch.setattr("rllm_gym.envs.web.browser.pages.Dialog.accept", never)
+        await act(session, 'handle_dialog("accept")')
+        assert "hung; this is a new one" in await observed_text(session)
+        await assert_recovers(session)
+
+    run_scenario(pool, served("<button onclick='confirm(1)'>go</button>"), scenario)
+
+
 def test_an_action_ends_when_the_scripts_of_the_page_are_stopped(pool: BrowserPool) -> None:
     """Otherwise it waits for a script of ours that cannot run either, and fails."""
 

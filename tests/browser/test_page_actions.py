@@ -506,6 +506,36 @@ def test_dragging_works_for_mouse_listeners_and_for_drag_and_drop(pool):
     run_scenario(pool, page, scenario)
 
 
+def test_a_drag_that_the_browser_does_not_start_moves_the_mouse(pool, monkeypatch):
+    """A page can claim that one began; and the browser may not report one that began."""
+    page = """<style>body {margin: 0} div {position: absolute; top: 100px; width: 80px; height: 80px}</style>
+    <div id=a style="left: 0">Source</div><div draggable=true style="left: 100px">Card</div>
+    <script>
+      addEventListener("mousemove", () => a.dispatchEvent(new DragEvent("dragstart", {bubbles: true})));
+      addEventListener("mouseup", (event) => out.textContent += `up at ${event.clientX}; `);
+    </script>"""
+
+    async def scenario(driver: BrowserDriver) -> None:
+        assert await driver.do("mouse_drag_and_drop(20, 120, 320, 120)") == ""
+        assert await driver.output_text() == "up at 320; "
+        monkeypatch.setattr("rllm_gym.envs.web.browser.drag._DRAG_S", 0.05)
+        monkeypatch.setattr("rllm_gym.envs.web.browser.drag.Drag._intercepted", lambda self, event: None)
+        assert await driver.do("mouse_drag_and_drop(120, 120, 320, 120)") == ""
+
+    run_scenario(pool, page, scenario)
+
+
+def test_a_button_held_in_another_tab_is_released_when_one_is_pressed_here(pool):
+    page = """<script>addEventListener("mouseup", () => out.textContent = "released")</script>"""
+
+    async def scenario(driver: BrowserDriver) -> None:
+        for call in ("mouse_down(150, 120)", 'new_tab("/")', "mouse_down(20, 20)", "mouse_up(30, 20)", "switch_tab(0)"):
+            assert await driver.do(call) == "", call
+        assert await driver.output_text() == "released"
+
+    run_scenario(pool, page, scenario)
+
+
 def test_scrolling_the_page_and_its_scrollable_elements(pool):
     page = """<div id=box style="height:100px;overflow:auto" aria-label=Box><p style="height:900px">long</p></div>
     <div style="height:2000px"></div>"""

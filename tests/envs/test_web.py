@@ -128,6 +128,7 @@ def server() -> Iterator[str]:
     class Pages(http.server.BaseHTTPRequestHandler):
         def do_GET(self) -> None:
             body = b"<title>Real</title><h1>A real server</h1><button onclick=\"localStorage.done='1'\">Do it</button>"
+            body += b'<button onclick="document.documentElement.remove()">Empty</button>'
             self.send_response(200)
             self.send_header("content-type", "text/html")
             self.send_header("content-length", str(len(body)))
@@ -177,6 +178,12 @@ def half_done(state, answer):
 
 def vague(state, answer):
     return "yes"
+def priced(state, answer):
+    return float(answer) == 24.5
+def stored(state, answer):
+    return state.evaluate("localStorage.done") is None
+def unreadable(state, answer):
+    return state.html == ""
 """
     )
     monkeypatch.syspath_prepend(tmp_path)
@@ -371,6 +378,47 @@ def test_a_check_that_breaks_is_a_fault_and_no_reward(
     asyncio.run(run_check())
 
 
+def test_a_model_cannot_make_a_check_a_fault(server: str, checks: str, caplog: pytest.LogCaptureFixture) -> None:
+    """Else it could discard every episode that it is about to lose."""
+    page = {"url": server, "goal": "x"}
+    for check, action, end, seconds, says in (
+        ("stored", "new_tab()", "answer()", 120.0, "SecurityError"),
+        ("broken", "click({})", "answer()", 120.0, "KeyError: 'price'"),
+        ("endless", "click({})", "answer()", 0.5, "0.5 s"),
+        ("vague", "click({})", "answer()", 120.0, "'yes'"),
+        ("priced", None, 'answer("cheap")', 120.0, "could not convert"),
+        ("priced", None, "wait()", 120.0, "float"),
+    ):
+        env = WebEnv(
+            tasks=[{**page, "check": f"{checks}:{check}"}], check_timeout=seconds, max_turns=2 if action else 1
+        )
+        try:
+            env.reset(seed=0)
+            if action:
+                env.step(action.format(number_of(env, "Do it")))
+            caplog.clear()
+            _, reward, terminated, truncated, info = env.step(end)
+            assert (reward, terminated or truncated, info["success"]) == (0, True, False), check
+            assert f"{checks}:{check}" in caplog.text
+            assert says in caplog.text
+        finally:
+            env.close()
+    env = WebEnv(tasks=[{**page, "check": f"{checks}:unreadable"}])
+    try:
+        env.reset(seed=0)
+        env.step(f"click({number_of(env, 'Empty')})")
+        assert env.step("answer()")[1] == 1  # a page without a root element has no markup, and is graded as well
+        env.reset(seed=0)
+        env.step(f"click({number_of(env, 'Do it')})")
+        for process in browsers():
+            process.kill()
+        with pytest.raises(EnvironmentFault) as fault:
+            env.step("answer()")
+        assert fault.value.kind == "browser_died"
+    finally:
+        env.close()
+
+
 def test_a_missing_check_is_a_task_error(server: str) -> None:
     env = WebEnv(tasks=[{"url": server, "goal": "x", "check": "no_such_module:f", "id": "mine"}])
     with pytest.raises(TaskError, match=r"mine.*no_such_module"):
@@ -413,7 +461,8 @@ class Locating:
     """A site with a button in a frame, a drawing, and a dialog."""
 
     inner = "<body style='margin:0'><button style='margin:0;position:absolute;left:7px;top:5px'>In</button>"
-    page = f"""<body style="margin:0"><svg width=200 height=90><line x1=10 y1=20 x2=110 y2=70 stroke=red /></svg>
+    page = f"""<body style="margin:0"><svg width=200 height=90><line x1=10 y1=20 x2=110 y2=70 stroke=red />
+    <line x1=150 y1=76 x2=150 y2=88 stroke=cyan onclick="0" /></svg>
     <iframe srcdoc="{inner}" style="position:absolute;left:50px;top:100px;border:3px solid"></iframe>
     <button style="position:absolute;left:10px;top:110px" onclick="answer = confirm('Sure?')">Ask</button>"""
 
@@ -456,6 +505,8 @@ def test_boxes_and_marks_locate_the_elements() -> None:
         assert 'button "Ask" box' not in observation["text"]
         assert observation in marked.observation_space
         left, top, width, _ = boxes[str(ask)]
+        thin = (slice(76, 88), 150)  # a vertical line, which has no width
+        assert not np.array_equal(observation["image"][thin], plain[thin])
         edge = observation["image"][top, left : left + width]
         assert not np.array_equal(edge, plain[top, left : left + width])
         assert np.array_equal(observation["image"][:60], plain[:60])  # nothing is drawn where no element is

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -69,8 +70,9 @@ class WebEnv(PageEnv):
     gives it (a number, date, time, text, set or list, in the usual notations). A task that cannot be done is solved by
     ``report_infeasible`` with nothing changed. A user-provided row is graded by its ``check``, its ``answer``, or both;
     a check may return a part of the reward, which counts if the model ended the episode.
-    A browser that fails, or a check that raises, is an :class:`~rllm_gym.core.EnvironmentFault`, for which no reward is
-    given.
+    A check that raises, exceeds its deadline or returns anything else after the model has acted gives 0 and a logged
+    warning, because the model may have caused it. If the model has not acted, and the check fails with another answer
+    as well, it is an :class:`~rllm_gym.core.EnvironmentFault`, for which no reward is given; so is a browser that ends.
 
     ## Episode end
     Terminates with ``answer`` or ``report_infeasible``. When no turns are left, the end state is checked as well: if
@@ -115,7 +117,7 @@ class WebEnv(PageEnv):
             describes the actions with coordinates, and ``info["boxes"]`` contains the boxes.
         marks: Whether the picture shows a numbered box around every numbered element.
         executable: The Chromium to use; ``None`` searches for one.
-        check_timeout: Time limit in seconds for a check, 0.1 to 600; exceeding it is an environment fault.
+        check_timeout: Time limit in seconds for a check, 0.1 to 600; a check that exceeds it fails.
         invalid_action_penalty: Subtracted from the reward if a reply contains no action.
         max_observation_chars: Bound of the observation's text; a longer page is cut.
         max_action_chars: Longest accepted reply.
@@ -226,13 +228,17 @@ class WebEnv(PageEnv):
         elif self._turn + 1 < self.max_turns:
             return None, False
         assert self._instance is not None
-        self._graded = graded = await self._instance.graded(ending, lambda: self._state(ending))
+        self._graded = graded = await self._instance.graded(
+            ending, lambda: self._state(ending), lambda: self._open_session.can_be_caused_by_model()
+        )
         # Running out of turns is a truncation, because the model did not choose to end the episode.
         return (graded.score if graded.passed or ending.ended_by_model else None), graded.passed
 
     async def _state(self, end: WebEpisodeEnd) -> PageState:
         view, session = await self._observe(), self._open_session
-        html = await session.evaluate(f"document.documentElement.outerHTML.slice(0, {_HTML_CHARS})")
+        html: Any = ""
+        with contextlib.suppress(ValueError):
+            html = await session.evaluate(f"(document.documentElement?.outerHTML ?? '').slice(0, {_HTML_CHARS})")
         return PageState(
             url=view.url,
             title=view.title,

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 from rllm_gym.core import EnvironmentFault, TaskError
@@ -23,6 +24,9 @@ from rllm_gym.grading.user_checks import (
     run_function,
     run_in_thread,
 )
+
+_logger = logging.getLogger(__name__)
+_PLAIN_ANSWER = "0"
 
 SITE_DEADLINE_S = 60.0
 """Deadline in seconds for creating a site's data, or comparing it at the end."""
@@ -66,15 +70,21 @@ class WebTaskInstance(Protocol):
         """
         ...
 
-    async def graded(self, end: WebEpisodeEnd, state: Callable[[], Awaitable[PageState]]) -> CheckResult:
+    async def graded(
+        self,
+        end: WebEpisodeEnd,
+        state: Callable[[], Awaitable[PageState]],
+        can_be_caused_by_model: Callable[[], Awaitable[bool]],
+    ) -> CheckResult:
         """Return whether, or how far, the end state and answer are as requested.
 
         Args:
             end: How the model ended the episode.
             state: Reads the state of the browser; called only if it is needed.
+            can_be_caused_by_model: Whether a failure now may be an effect of what the model did.
 
         Raises:
-            EnvironmentFault: This cannot be determined; kind ``"check"``.
+            EnvironmentFault: This cannot be determined, and not because of the model; kind ``"check"``.
         """
         ...
 
@@ -115,7 +125,12 @@ class SiteTaskInstance:
 
         return answer
 
-    async def graded(self, end: WebEpisodeEnd, state: Callable[[], Awaitable[PageState]]) -> CheckResult:
+    async def graded(
+        self,
+        end: WebEpisodeEnd,
+        state: Callable[[], Awaitable[PageState]],
+        can_be_caused_by_model: Callable[[], Awaitable[bool]],
+    ) -> CheckResult:
         try:
             solved = await run_in_thread(self.is_solved, end, timeout=SITE_DEADLINE_S)
         except Exception as error:
@@ -191,12 +206,35 @@ class PageTaskInstance:
             raise EnvironmentFault(words, kind="setup")
         return cookies
 
-    async def graded(self, end: WebEpisodeEnd, state: Callable[[], Awaitable[PageState]]) -> CheckResult:
-        row = self._row
+    async def graded(
+        self,
+        end: WebEpisodeEnd,
+        state: Callable[[], Awaitable[PageState]],
+        can_be_caused_by_model: Callable[[], Awaitable[bool]],
+    ) -> CheckResult:
+        row, page = self._row, None
         if row.infeasible != (end.infeasible is not None):
             return FAILED
         if row.answer is not None and (end.answer is None or not matches(row.answer, end.answer)):
             return FAILED
         if self._check is None:
             return PASSED
-        return await run_check(self._check, await state(), end.answer, timeout=self._timeout)
+        try:
+            page = await state()
+            return await run_check(self._check, page, end.answer, timeout=self._timeout)
+        except Exception as error:
+            if not await can_be_caused_by_model() and (page is None or not await self._check_works(page)):
+                raise
+            words = f"{type(error).__name__}: {error}"[:1000]
+            _logger.warning("the check %s failed (%s); this counts as unsolved", row.check, words)
+            return FAILED
+
+    async def _check_works(self, page: PageState) -> bool:
+        """Return whether the check finishes with another answer of the model."""
+        assert self._check is not None
+        page = replace(page, infeasible=page.infeasible and _PLAIN_ANSWER)
+        try:
+            await run_check(self._check, page, _PLAIN_ANSWER, timeout=self._timeout)
+        except EnvironmentFault:
+            return False
+        return True

@@ -492,10 +492,11 @@ function moving() {
 
 // Whether the mouse has started a native drag, which the page's own listeners did not prevent.
 let dragged = null;
+const noteDrag = (event) => { if (event.isTrusted) dragged = event; };
 
 function watchDrag() {
   dragged = null;
-  addEventListener("dragstart", (event) => (dragged = event), { capture: true, once: true });
+  addEventListener("dragstart", noteDrag, true);
   return {};
 }
 

@@ -355,6 +355,10 @@ async def _mouse_down(context: _ActionContext, action: BrowserAction) -> None:
     if context.open_drag() is not None:
         raise ActionFailed("The left button is held already; mouse_up(x, y) releases it.")
     if action.option in (None, "left"):
+        if (other := context.registry.drag) is not None:  # of another tab, which may be closed or hang
+            context.registry.drag = None
+            with contextlib.suppress(Exception):
+                await other.end()
         drag = Drag(context.tab.isolated, await context.all_frames(), context.bits)
         await drag.begin()
         context.registry.mouse, context.registry.drag = (x, y), drag

@@ -81,8 +81,12 @@ class Drag:
             await self._mouse("mouseMoved", **_LEFT)
             if any(answer["began"] for answer in await self._in_frames("dragBegan")):
                 # The drag data arrives separately from the response to the mouse event.
-                async with asyncio.timeout(_DRAG_S):
-                    self._data = await self._drag_intercepted
+                try:
+                    async with asyncio.timeout(_DRAG_S):
+                        self._data = await self._drag_intercepted
+                except TimeoutError:  # the browser has not started it: only the mouse moves
+                    self._frames = ()
+                    continue
                 await self._drag("dragEnter")
                 await self._drag("dragOver")
 

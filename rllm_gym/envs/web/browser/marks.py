@@ -25,7 +25,8 @@ def with_marks(image: npt.NDArray[np.uint8], elements: Mapping[int, Element]) ->
     for number, element in elements.items():
         if element.box is None:
             continue
-        x, y, wide, high = element.box
+        x, y, *size = element.box
+        wide, high = (max(side, 1) for side in size)  # a vertical line has no width
         if x >= width or y >= height or x + wide <= 0 or y + high <= 0:
             continue
         color, text = _COLORS[number % len(_COLORS)], str(number)

@@ -158,6 +158,21 @@ class BrowserSession:
         """
         return await self._run(lambda: self._evaluate_within(script, world))
 
+    async def can_be_caused_by_model(self) -> bool:
+        """Return whether a failure may be an effect of the model's actions.
+
+        It is not before its first action except ``wait``, nor if the browser has ended or the process of the active
+        page was killed from outside.
+
+        Raises:
+            BrowserFault: The session is closed.
+        """
+
+        async def find_out() -> bool:
+            return self._can_be_caused_by_model and await self._context.chromium.alive()
+
+        return await self._run(find_out)
+
     async def screenshot(self) -> npt.NDArray[np.uint8]:
         """Return a screenshot of the active tab, as height x width x 3 bytes."""
         return await self._run(self._latest_screenshot)
@@ -356,9 +371,13 @@ class BrowserSession:
             BrowserFault: The model cannot have caused it; ``kind`` is ``"page_crashed"``.
         """
         page = self.page
-        if page.killed or not self._acted:
+        if not self._can_be_caused_by_model:
             how = "its process was killed" if page.killed else "the model had not acted yet"
             raise BrowserFault(f"the page {page.url[:200]} crashed: {how}", kind="page_crashed")
+
+    @property
+    def _can_be_caused_by_model(self) -> bool:
+        return self._acted and not self.page.killed
 
     async def _is_responsive(self, seconds: float, *, stop: bool = False) -> bool:
         """Return whether the active tab's scripts answer. ``stop``: stop the running script first."""

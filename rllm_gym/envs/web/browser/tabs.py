@@ -20,6 +20,7 @@ MAX_DIALOGS = 10
 
 _MAX_NOTES = 30
 _NOTE_CHARS = 500
+_REPLY_S = 15.0
 _LEAVE_S = 3.0
 _LEAVE_TRIES = 3
 _STOP_SCRIPTS_S = 5.0
@@ -203,6 +204,11 @@ class TabSet:
         self._start_background(self._reply(dialog, accepted))
 
     async def _reply(self, dialog: Dialog, accepted: bool, text: str | None = None) -> None:
+        with contextlib.suppress(TimeoutError):  # a tab that does not answer is replaced later
+            async with asyncio.timeout(_REPLY_S):
+                await self._send_reply(dialog, accepted, text)
+
+    async def _send_reply(self, dialog: Dialog, accepted: bool, text: str | None) -> None:
         try:
             if not accepted:
                 await dialog.dismiss()
