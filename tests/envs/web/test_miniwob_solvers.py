@@ -1238,9 +1238,6 @@ ANY_SEED = {
     "click-pie": "the page ignores a click on the item that it has selected itself, which one in six goals asks for",
     "click-pie-nodelay": "as click-pie",
     "drag-cube": "the cube goes on turning by itself, so that pushes differ",
-    "moving-items": "a slow machine misses too many circles",
-    "simon-says": "a slow machine misses a flash",
-    "chase-circle": "as moving-items",
     "click-checkboxes-soft": "the solver does not know every synonym of the page",
     "email-inbox-forward-nl-turk": "the solver does not understand every sentence",
     "email-inbox-nl-turk": "as email-inbox-forward-nl-turk",
@@ -1249,6 +1246,9 @@ ANY_SEED = {
 
 NO_REWARD = {"hover-shape"}
 """The page never ends the episode."""
+
+IN_TIME = {"moving-items", "simon-says", "chase-circle"}
+"""Solved only if the machine is as fast as what moves or flashes: called by hand, ``play(task, range(4))``."""
 
 
 def play(task: str, seeds: Sequence[int], max_turns: int = 250) -> list[Any]:
@@ -1285,7 +1285,7 @@ def test_a_script_solves_the_task_from_its_observations(task: str) -> None:
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("task", sorted(set(SOLVERS) - NO_REWARD))
+@pytest.mark.parametrize("task", sorted(set(SOLVERS) - NO_REWARD - IN_TIME))
 def test_every_task_can_be_solved_from_its_observations(task: str) -> None:
     seeds = range(4) if task in ANY_SEED else range(2)
     wrong = play(task, seeds)
