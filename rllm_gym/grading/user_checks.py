@@ -50,13 +50,28 @@ def find_function(name: str, *parameters: str) -> Callable[..., Any]:
     function = getattr(module, attribute, None)
     if not inspect.isfunction(function) or function.__module__ != module.__name__:
         raise TaskError(f"{name!r} is not a function defined in {module_name}")
+    check_signature(function, name, *parameters)
+    return function
+
+
+def check_signature(function: Callable[..., Any], name: str, *parameters: str) -> None:
+    """Check that a function accepts positional arguments of these names.
+
+    Raises:
+        TaskError: It does not.
+    """
     try:
         inspect.signature(function).bind(*parameters)
+    except ValueError:  # a built-in function without a signature
+        return
     except TypeError as error:
         raise TaskError(
             f"the function {name!r} does not accept the arguments ({', '.join(parameters)}): {error}"
         ) from error
-    return function
+
+
+class CheckFailed(EnvironmentFault):
+    """A check has not finished with a result. What it has checked may be the cause, so what a model did."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,10 +81,12 @@ class CheckResult:
     Attributes:
         score: From 0 to 1, which is the reward.
         components: Numbers from 0 to 1 by name that explain the score; they are reported and not added to it.
+        error: Why the check has not finished, if it has not.
     """
 
     score: float
     components: Mapping[str, float] = field(default_factory=dict)
+    error: str = ""
 
     @property
     def passed(self) -> bool:
@@ -90,22 +107,24 @@ async def run_check(check: Callable[..., Any], *arguments: Any, timeout: float) 
     numbers from 0 to 1.
 
     Raises:
-        EnvironmentFault: It raised, returned anything else, or exceeded its deadline; kind ``"check"``.
+        CheckFailed: It raised, returned anything else, or exceeded its deadline; kind ``"check"``.
+        EnvironmentFault: It raised this itself.
     """
     name = getattr(check, "__qualname__", repr(check))
     try:
-        verdict = await run_in_thread(run_function, check, *arguments, timeout=timeout)
+        verdict = await _in_thread(run_function, check, *arguments, timeout=timeout)
     except EnvironmentFault:
         raise
+    except DeadlineExceeded as error:
+        raise CheckFailed(f"the check {name} did not finish within {timeout:g} s", kind="check") from error
     except Exception as error:
-        raise EnvironmentFault(
-            f"the check {name} raised {type(error).__name__}: {error}; {_RESULTS}", kind="check"
-        ) from error
+        words = f"the check {name} raised {type(error).__name__}: {error!s:.1000}; {_RESULTS}"
+        raise CheckFailed(words, kind="check") from error
     try:
         score, components = verdict if isinstance(verdict, tuple) else (verdict, {})
         return CheckResult(_fraction(score), {str(key): _fraction(value) for key, value in components.items()})
     except (TypeError, ValueError, AttributeError) as error:
-        raise EnvironmentFault(f"the check {name} returned {verdict!r:.80}; {_RESULTS}", kind="check") from error
+        raise CheckFailed(f"the check {name} returned {verdict!r:.80}; {_RESULTS}", kind="check") from error
 
 
 def _fraction(value: Any) -> float:
@@ -129,11 +148,15 @@ async def run_in_thread(function: Callable[..., Any], *arguments: Any, timeout: 
         EnvironmentFault: It exceeded its deadline; kind ``"check"``.
         Exception: The exception that it raised.
     """
-    global _pool
-    if _pool is None:
-        _pool = WorkerPool("thread", max_workers=_MAX_THREADS, name="checks")
     try:
-        return await _pool.arun(function, *arguments, timeout=timeout)
+        return await _in_thread(function, *arguments, timeout=timeout)
     except DeadlineExceeded as error:
         name = getattr(function, "__qualname__", repr(function))
         raise EnvironmentFault(f"{name} did not finish within {timeout:g} s", kind="check") from error
+
+
+async def _in_thread(function: Callable[..., Any], *arguments: Any, timeout: float) -> Any:
+    global _pool
+    if _pool is None:
+        _pool = WorkerPool("thread", max_workers=_MAX_THREADS, name="checks")
+    return await _pool.arun(function, *arguments, timeout=timeout)

@@ -194,17 +194,18 @@ class ServerConnection(ABC):
         label: The server's name in messages, such as ``MCP server 'files' (node …)``.
         instructions: What the server says about its use, known when the connection is open.
         raw_tools: The tools that it listed, as it describes them.
-        tools_changed: Whether it has said since then that its tools have changed.
+        tool_changes: How often it has said since then that its tools have changed; each session compares this number.
+        answers: The answers to its own requests.
     """
 
     _end_s = 5.0
     """Seconds that the client gets to end."""
 
-    def __init__(self, label: str) -> None:
-        self.label = label
+    def __init__(self, label: str, answers: RequestAnswers | None = None) -> None:
+        self.label, self.answers = label, answers or RequestAnswers((), ())
         self.instructions = ""
         self.raw_tools: list[dict[str, Any]] = []
-        self.tools_changed = False
+        self.tool_changes = 0
         self._fault: ServerFault | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._task: asyncio.Task[None] | None = None
@@ -230,7 +231,7 @@ class ServerConnection(ABC):
 
     def note_changed_tools(self) -> None:
         """Note that the server says that its tools have changed."""
-        self.tools_changed = True
+        self.tool_changes += 1
 
     def error_context(self) -> str:
         """Return further details of a failure, as a clause that begins with a space, or ``""``."""

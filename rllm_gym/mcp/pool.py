@@ -159,8 +159,8 @@ class ServerPool:
             for server, name, connection in zip(servers, names, connected)
         ]
 
-        async def connect_again(server: Server) -> ServerConnection:
-            return await self._connected(server, path, home, seed)
+        async def connect_again(server: Server, before: ServerConnection) -> ServerConnection:
+            return await self._connected(server, path, home, seed, before.answers)
 
         async def forget() -> None:
             self._sessions.discard(session)
@@ -182,9 +182,11 @@ class ServerPool:
         await _end(own)
         await self._remove(path, home)
 
-    async def _connected(self, server: Server, workspace: Path, home: Path, seed: int) -> ServerConnection:
+    async def _connected(
+        self, server: Server, workspace: Path, home: Path, seed: int, answers: RequestAnswers | None = None
+    ) -> ServerConnection:
         if not _is_shared(server):
-            return await self._connect(server, workspace, home, seed)
+            return await self._connect(server, workspace, home, seed, answers)
         task = self._shared.get(server)
         if task is None or _has_failed(task):
             task = self._shared[server] = asyncio.create_task(self._connect_shared(server, seed, instead_of=task))
@@ -198,9 +200,11 @@ class ServerPool:
         ours = self._make_workspace()
         return await self._connect(server, ours.path, ours.home, seed)
 
-    async def _connect(self, server: Server, workspace: Path, home: Path, seed: int) -> ServerConnection:
+    async def _connect(
+        self, server: Server, workspace: Path, home: Path, seed: int, answers: RequestAnswers | None = None
+    ) -> ServerConnection:
         await asyncio.to_thread(_load_sdk)
-        connection = self._connection(server, workspace, home, seed)
+        connection = self._connection(server, workspace, home, seed, answers)
         try:
             async with self._slot(server):
                 await within(server.timeout, connection, "start", connection.open())
@@ -215,7 +219,12 @@ class ServerPool:
             raise
         return connection
 
-    def _connection(self, server: Server, workspace: Path, home: Path, seed: int) -> ServerConnection:
+    def _connection(
+        self, server: Server, workspace: Path, home: Path, seed: int, answers: RequestAnswers | None
+    ) -> ServerConnection:
+        if answers is None:
+            scripts = ((), ()) if isinstance(server, InProcessServer) else (server.elicitations, server.samples)
+            answers = RequestAnswers(*scripts)
         if isinstance(server, StdioServer):
             try:
                 home.mkdir(mode=0o700, exist_ok=True)
@@ -226,13 +235,11 @@ class ServerPool:
             from rllm_gym.mcp.stdio import StdioConnection
 
             launch = launch_spec(server, workspace, home, seed)
-            answers = RequestAnswers(server.elicitations, server.samples)
             return StdioConnection(_label(server, launch.argv[0]), launch, self._launcher, answers)
         if isinstance(server, HttpServer):
             from rllm_gym.mcp.sse import SseConnection
             from rllm_gym.mcp.streamable_http import HttpConnection
 
-            answers = RequestAnswers(server.elicitations, server.samples)
             connection = SseConnection if server.transport == "sse" else HttpConnection
             return connection(_label(server, server.url), server.url, server.headers, answers)
         from rllm_gym.mcp.in_process import InProcessConnection

@@ -34,6 +34,7 @@ class StdioServer:
         offers: ``"resources"`` and ``"prompts"`` add tools that list and read those of the server.
         elicitations: What its user enters when it asks for input, in order: an object, or ``None`` to decline; the last
             one is repeated. Without any, the server is told that this is not supported, and a request is declined.
+            Cannot be used with ``shared``.
         samples: The completions that it gets when it asks for one, in order; the last one is repeated. Without any, as
             above.
 
@@ -82,7 +83,7 @@ class StdioServer:
 @dataclass(frozen=True)
 class HttpServer:
     """An MCP server at a URL, with a separate session for each episode. A lost session is replaced
-    by a new one, since the server keeps its state itself.
+    by a new one, unless ``restartable`` is false.
 
     Attributes:
         url: ``http://…/mcp``.
@@ -94,6 +95,9 @@ class HttpServer:
         timeout: As for :class:`StdioServer`.
         offers: As for :class:`StdioServer`.
         elicitations, samples: As for :class:`StdioServer`.
+        restartable: Whether a new session can replace a lost one: the server keeps no state, or the same one for all of
+            its sessions. If it keeps a state for each session, set this to false: the episode then ends, as for
+            :class:`StdioServer`.
 
     Raises:
         ValueError: An argument is invalid.
@@ -108,6 +112,7 @@ class HttpServer:
     offers: tuple[str, ...] = ()
     elicitations: tuple[Mapping[str, Any] | None, ...] = ()
     samples: tuple[str, ...] = ()
+    restartable: bool = True
 
     def __post_init__(self) -> None:
         _check(self)
@@ -117,6 +122,8 @@ class HttpServer:
             raise ValueError(f"url={self.url!r} must begin with http:// or https://")
         if self.transport not in ("http", "sse"):
             raise ValueError(f"transport={self.transport!r} of {self.url!r} must be 'http' or 'sse'")
+        if self.shared and not self.restartable:
+            raise ValueError(f"{self.url!r}: shared=True is for servers without state, which are restartable")
         for key, value in self.headers.items():
             # The message does not contain the value, which may be secret; the client's own messages would.
             if not all(isinstance(text, str) and text.isascii() and text.isprintable() for text in (key, value)):
@@ -168,6 +175,12 @@ def _check(server: Server) -> None:
     if not isinstance(server, InProcessServer):
         _check_tuple(server, "elicitations", lambda one: one is None or isinstance(one, Mapping), "objects and None")
         _check_tuple(server, "samples", lambda one: isinstance(one, str), "texts")
+        for script in ("elicitations", "samples"):
+            if server.shared and getattr(server, script):
+                raise ValueError(
+                    f"{script}={getattr(server, script)!r:.200} cannot be used with shared=True: the answers would "
+                    "depend on the other episodes"
+                )
 
 
 def _check_tuple(server: Server, name: str, is_valid: Callable[[Any], bool], what: str) -> None:

@@ -2,8 +2,8 @@
 
 A model could end a server, or make it hang, with a call, so neither is a fault. A call that gets no answer returns an
 error. A server that ended starts again if this loses no state, else it is lost, and the episode should end unsolved.
-Faults are only what no call can have caused: a server that ends before the first call of the session, or a server at a
-URL that cannot be reached although no call ended it.
+Faults are only what no call of the session can have caused: a server that ends, or cannot be reached, before a call has
+reached any server.
 """
 
 # ruff: noqa: ASYNC109 - the timeout is the contract
@@ -25,7 +25,7 @@ from rllm_gym.mcp.errors import JsonRpcError, ServerFault
 from rllm_gym.mcp.offers import OFFERS, read_response
 from rllm_gym.mcp.protocol import MAX_DEPTH, depth, printable
 from rllm_gym.mcp.results import ToolResult, refusal
-from rllm_gym.mcp.servers import HttpServer, Server
+from rllm_gym.mcp.servers import Server
 from rllm_gym.mcp.tools import MCPTool, named_tools
 
 if TYPE_CHECKING:  # it imports the SDK
@@ -57,7 +57,7 @@ class SessionConnection:
         connection: The connection.
         shared: Whether other sessions use it after this one ends.
         restartable: Whether a new connection can replace it without a loss of state.
-        broken_by_call: Whether it ended, or stopped to answer, in a call of this session.
+        seen_changes: The connection's number of changes of its tools when this session has listed them.
         restart: The task that makes a new connection; one that has failed remains.
     """
 
@@ -65,12 +65,17 @@ class SessionConnection:
     name: str
     connection: ServerConnection
     shared: bool
-    broken_by_call: bool = False
+    seen_changes: int = 0
     restart: asyncio.Task[None] | None = None
 
     @property
     def restartable(self) -> bool:
-        return self.shared or isinstance(self.server, HttpServer) or self.server.restartable
+        return self.shared or self.server.restartable
+
+    @property
+    def tools_changed(self) -> bool:
+        """Whether its tools may have changed since this session has listed them."""
+        return self.connection.tool_changes != self.seen_changes
 
 
 class ToolSession:
@@ -81,7 +86,6 @@ class ToolSession:
         instructions: What each server says about its use, by the server's name; servers that say nothing are left out.
         workspace: The episode's directory.
         lost: The servers that ended after a call of the session and cannot go on: each one's name, and what happened.
-        unanswered: The servers whose last call has got no answer.
     """
 
     def __init__(
@@ -90,7 +94,7 @@ class ToolSession:
         attached: Sequence[SessionConnection],
         workspace: Path,
         reserved: Collection[str],
-        connect: Callable[[Server], Awaitable[ServerConnection]],
+        connect: Callable[[Server, ServerConnection], Awaitable[ServerConnection]],
         on_close: Callable[[], Awaitable[None]],
     ) -> None:
         self._loop = loop
@@ -102,8 +106,7 @@ class ToolSession:
         self._reserved = reserved
         self.workspace = workspace
         self.lost: dict[str, str] = {}
-        self.unanswered: set[str] = set()
-        self._called = False
+        self._called, self._reached = False, False
         self.tools: list[MCPTool]
         self._name_tools()
         self.instructions = {one.name: text for one in attached if (text := one.connection.instructions)}
@@ -131,8 +134,8 @@ class ToolSession:
             hangs, sends an invalid answer, or has ended: see :attr:`lost`.
 
         Raises:
-            ServerFault: The server ended before the first call of the session, a server at a URL cannot be reached
-                although no call ended it, a shared server cannot be started again, or this session is closed.
+            ServerFault: The server ended before the first call of the session, cannot be reached or started again
+                although no call of the session has reached a server, or this session is closed.
         """
         if self._pid != os.getpid():
             raise ServerFault(
@@ -158,7 +161,7 @@ class ToolSession:
         Servers say so; over streamable HTTP, each call may change the tools of a server with the capability
         ``listChanged``. Changes of servers in this process are not noticed.
         """
-        changed = [one for one in self._connections if one.connection.tools_changed and not one.connection.broken]
+        changed = [one for one in self._connections if one.tools_changed and not one.connection.broken]
         if not changed or self._ending is not None:
             return False
         before = self.tools
@@ -199,7 +202,7 @@ class ToolSession:
             await asyncio.wait([restart], timeout=timeout)
             self._check_open()
             if restart.done() and (error := restart.exception()) is not None:
-                if one.shared or (isinstance(one.server, HttpServer) and not one.broken_by_call):
+                if not self._reached:
                     raise error
                 _logger.warning("%s", error)
                 return self._lost(one, _NO_RESTART)
@@ -207,7 +210,6 @@ class ToolSession:
             if not restart.done() or seconds <= 0:
                 return refusal(_STARTING)
         connection = one.connection
-        self.unanswered.add(one.name)
         if tool.method == "tools/call":
             sent = connection.call(tool.remote_name, arguments)
         else:
@@ -215,20 +217,20 @@ class ToolSession:
         try:
             raw = await within(seconds, connection, f"answer {tool.remote_name!r}", sent)
         except JsonRpcError as error:
-            self.unanswered.discard(one.name)
+            self._reached = True
             return refusal(f"Error: {error}")
         except ServerFault as fault:
-            if self._ending is not None:
+            self._reached |= fault.kind != "server_unreachable"
+            if self._ending is not None or not (self._reached or one.restartable):
                 raise
             _logger.warning("%s", fault)
             words = _IN_A_CALL[fault.kind].format(seconds=timeout)
-            one.broken_by_call |= fault.kind != "server_unreachable"
             if fault.kind == "server_deadline" and one.restartable and not await _responds(connection, timeout):
                 await connection.close()
             if not connection.broken:
                 return refusal(words)
             return refusal(words + _RESTARTS) if one.restartable else self._lost(one, words)
-        self.unanswered.discard(one.name)
+        self._reached = True
         return read_response(tool.method, raw)
 
     def _lost(self, one: SessionConnection, words: str) -> ToolResult:
@@ -239,13 +241,13 @@ class ToolSession:
     async def _restart(self, one: SessionConnection) -> None:
         if not one.shared:
             await one.connection.close()
-        one.connection = await self._connect(one.server)
-        one.restart = None
+        one.connection = await self._connect(one.server, one.connection)
+        one.restart, one.seen_changes = None, -1  # it may have other tools
 
     async def _list_again(self, changed: Sequence[SessionConnection]) -> None:
         for one in changed:
             connection = one.connection
-            connection.tools_changed = False
+            one.seen_changes = connection.tool_changes
             try:
                 listed = within(one.server.timeout, connection, "list its tools", connection.tools())
                 connection.raw_tools = await listed

@@ -38,8 +38,8 @@ class SseConnection(ServerConnection):
     """See :class:`~rllm_gym.mcp.connection.ServerConnection`. Redirects are not followed, and proxies not used."""
 
     def __init__(self, label: str, url: str, headers: Mapping[str, str], answers: RequestAnswers) -> None:
-        super().__init__(label)
-        self._url, self._headers, self._answers = url, {"accept-encoding": "identity", **headers}, answers
+        super().__init__(label, answers)
+        self._url, self._headers = url, {"accept-encoding": "identity", **headers}
 
     @contextlib.asynccontextmanager
     async def _client(self) -> AsyncIterator[ClientSession]:
@@ -49,7 +49,7 @@ class SseConnection(ServerConnection):
         transport = CheckedSseTransport(self.label, self._break, self.note_changed_tools)
         async with (
             sse_client(self._url, self._headers, httpx_client_factory=client) as streams,
-            checked_session(streams, self._answers) as session,
+            checked_session(streams, self.answers) as session,
         ):
             await self._handshake(session)
             yield session

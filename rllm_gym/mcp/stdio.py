@@ -51,8 +51,7 @@ class StdioConnection(ServerConnection):
     _end_s = _GONE_S + 5.0
 
     def __init__(self, label: str, spec: LaunchSpec, launcher: ProgramLauncher, answers: RequestAnswers) -> None:
-        super().__init__(label)
-        self._answers = answers
+        super().__init__(label, answers)
         self._spec = spec
         self._launcher = launcher
         self._stdin = self._stdout = self._stderr = self._control = -1
@@ -84,7 +83,7 @@ class StdioConnection(ServerConnection):
         try:
             await self._start_program()
             streams = self._messages, _RequestWriter(self)
-            async with checked_session(streams, self._answers) as session:
+            async with checked_session(streams, self.answers) as session:
                 await self._handshake(session)
                 yield session
         finally:

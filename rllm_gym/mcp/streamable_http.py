@@ -46,19 +46,18 @@ class HttpConnection(ServerConnection):
     """
 
     def __init__(self, label: str, url: str, headers: Mapping[str, str], answers: RequestAnswers) -> None:
-        super().__init__(label)
-        self._answers = answers
+        super().__init__(label, answers)
         self._url = url
         self._headers = {"accept-encoding": "identity", **headers}
 
     @contextlib.asynccontextmanager
     async def _client(self) -> AsyncIterator[ClientSession]:
-        listens = self._answers.elicits or self._answers.samples
+        listens = self.answers.elicits or self.answers.samples
         transport = CheckedTransport(self.label, self._break, self.note_changed_tools, listens=listens)
         async with (
             httpx2.AsyncClient(transport=transport, headers=self._headers, timeout=None, trust_env=False) as client,
             streamable_http_client(self._url, http_client=client) as streams,
-            checked_session(streams, self._answers) as session,
+            checked_session(streams, self.answers) as session,
         ):
             await self._handshake(session)
             yield session
@@ -67,7 +66,8 @@ class HttpConnection(ServerConnection):
         result = await super().call(name, arguments)
         # A notice may come on a stream that is not open here: each call may have changed the tools of such a server.
         capabilities = self._session.server_capabilities if self._session is not None else None
-        self.tools_changed |= capabilities is not None and bool(capabilities.tools and capabilities.tools.list_changed)
+        if capabilities is not None and capabilities.tools and capabilities.tools.list_changed:
+            self.note_changed_tools()
         return result
 
 

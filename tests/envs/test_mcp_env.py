@@ -32,7 +32,7 @@ from mcp.server import MCPServer
 from rllm_gym.envs.mcp import TEMPLATES, MCPEnv, ToolState
 from rllm_gym.envs.mcp.arguments import ValidationBudget, checked_arguments
 from rllm_gym.envs.mcp.demonstrations import replies, tool_task_of
-from rllm_gym.envs.mcp.prompt import tool_list
+from rllm_gym.envs.mcp.prompt import first_observation, tool_list
 from rllm_gym.envs.mcp.rows import RowParser
 from rllm_gym.mcp import InProcessServer, MCPTool, ServerFault, StdioServer
 from rllm_gym.parsing.function_calls import FunctionCall
@@ -403,16 +403,13 @@ def checks(tmp_path, monkeypatch):
 
 def test_a_check_sees_the_final_state(checks):
     row = {"answer": None, "check": "my_checks:shelved", "data": {"wanted": ["2"]}}
-    for count, reward in ((2, 1.0), (3, None)):
+    for count, reward in ((2, 1.0), (3, 0.0)):  # 3 fails an assertion
         env = make_env(row)
         env.reset()
         env.step(call("put", name="cup", count=count))
-        if reward is None:
-            with pytest.raises(EnvironmentFault) as caught:
-                env.step("done")
-            assert caught.value.kind == "check"
-        else:
-            assert env.step("done")[1] == reward
+        _, given, *_, info = env.step("done")
+        assert given == reward
+        assert ("AssertionError" in info["check_error"]) == (reward == 0)
         env.close()
 
 
@@ -472,8 +469,9 @@ def test_a_check_may_give_a_part_of_the_reward_and_name_its_components(checks):
     for result in (1.5, -0.1, float("nan"), "yes", (0.5, {"files": 2}), (0.5, [1]), {"files": 1.0}):
         env = make_env({"answer": None}, check=lambda state, result=result: result)
         env.reset()
-        with pytest.raises(EnvironmentFault, match="a number from 0 to 1"):
-            env.step("done")
+        _, given, *_, info = env.step("done")
+        assert given == 0
+        assert "a number from 0 to 1" in info["check_error"]
         env.close()
 
 
@@ -495,20 +493,34 @@ def test_a_setup_creates_the_state_of_each_episode(checks):
     env.close()
 
 
-def test_a_check_that_breaks_is_a_fault_and_no_reward(checks):
+def test_a_check_that_does_not_finish_is_reported(checks, caplog):
+    """Its user must notice that it is broken, although it may be the model that has caused this."""
     for name, seconds, output in (
         ("raises", 120.0, "KeyError: 'cup'"),
         ("silent", 120.0, "None"),
         ("hangs", 0.3, "0.3 s"),
     ):
         env = make_env({"answer": None, "check": f"my_checks:{name}"}, check_timeout=seconds)
-        env.reset()
-        with pytest.raises(EnvironmentFault, match=output) as caught:
-            env.step("done")
-        assert caught.value.kind == "check"
-        with pytest.raises(ResetNeeded):
-            env.step("done")
+        assert env.reset()[1]["check_error"] == ""
+        _, reward, terminated, _, info = env.step("done")
+        assert (reward, terminated, info["stop_reason"]) == (0.0, True, "failure")
+        for report in (info["check_error"], caplog.text):
+            assert f"the check {name} " in report
+            assert output in report
         env.close()
+
+
+def test_a_check_that_cannot_grade_says_so_by_a_fault(checks):
+    def check(state: ToolState) -> bool:
+        raise EnvironmentFault("the database of the check is down", kind="check")
+
+    env = make_env({"answer": None}, check=check)
+    env.reset()
+    with pytest.raises(EnvironmentFault, match="is down"):
+        env.step("done")
+    with pytest.raises(ResetNeeded):
+        env.step("done")
+    env.close()
 
 
 # Rows
@@ -531,6 +543,8 @@ WRONG_ROWS = (
     ({"setup": "os:system"}, "not a function defined in os"),
     ({"workspace": {"a": {"base64": "?"}}}, "invalid base64"),
     ({"check": "no_such_module:f"}, "cannot be imported"),
+    ({"check": lambda state, answer: True}, "does not accept the arguments"),
+    ({"setup": lambda workspace: None}, "does not accept the arguments"),
     ({"workspace": {"../a": "x"}}, "'../a'"),
     ({"workspace": {"/etc/passwd": "x"}}, "/etc/passwd"),
     ({"workspace": {"a": 3}}, "'a'"),
@@ -644,13 +658,20 @@ def test_an_episode_ends_without_reward_when_a_call_ends_a_server_with_state(pro
 
 
 def test_a_model_cannot_make_a_check_a_fault(program):
-    """Its last resort: to leave the check a server, a file or an answer that it cannot read."""
+    """Its last resort: to leave the check a server, a file or an answer that it cannot read, or to do nothing at all.
+
+    Some of these checks finish only with a right answer, in no other state and not in the initial one.
+    """
     short = {"call_timeout": 0.5, "check_timeout": 0.5}
     cases = (
         (lambda state: "a" in state.call("where").structured, call("hang"), short),
         (lambda state: (state.workspace / "a.txt").read_text() == "1", call("remove", path="/workspace/a.txt"), {}),
         (lambda state: json.loads((state.workspace / "a.txt").read_text()) == 2, call("garble"), {}),
         (lambda state: float(state.answer.removesuffix("5") or "x") == 7, call("where"), {}),
+        (lambda state: json.loads(state.answer)["total"] == 5, call("where"), {}),
+        (lambda state: state.calls[-1].arguments["path"] == "a.txt", call("where"), {}),
+        (lambda state: "no" in state.infeasible, call("where"), {}),
+        (lambda state: state.calls and state.answer, call("where"), {}),
     )
     for check, calls, options in cases:
         env = make_env({"check": check, "workspace": {"a.txt": "1"}}, servers=program, **options)
@@ -659,11 +680,6 @@ def test_a_model_cannot_make_a_check_a_fault(program):
         _, reward, terminated, _, info = env.step("5")
         assert (reward, terminated, info["stop_reason"]) == (0.0, True, "failure")
         env.close()
-    env = make_env({"check": lambda state: Path("/nowhere/a.txt").read_text()}, servers=program)
-    env.reset(seed=0)
-    with pytest.raises(EnvironmentFault, match="FileNotFoundError"):
-        env.step("5")
-    env.close()
 
 
 def test_a_server_that_is_killed_between_two_calls_starts_again(program):
@@ -940,6 +956,19 @@ def test_parameters_are_described_within_a_budget():
     assert tool_list([MCPTool("t", "", hostile, "s", "t")] * 50, 2_000).count("- t(") >= 1
 
 
+def test_the_type_of_a_parameter_takes_no_more_memory_than_its_schema():
+    """A schema of 80 kB could otherwise describe a type of gigabytes: choices of choices of long values."""
+    defs = {str(level): {"anyOf": [{"$ref": f"#/$defs/{level + 1}"}] * 8} for level in range(3)}
+    values = {"enum": [f"{number}{'x' * 4_000}" for number in range(20)]}
+    schema = {"$defs": {**defs, "3": values}, "properties": {"a": {"$ref": "#/$defs/0"}}}
+    tracemalloc.start()
+    text = tool_list([MCPTool("t", "", schema, "s", "t")], 20_000)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 1_000_000
+    assert text.startswith(f'- t(a: "0{"x" * 37}… | "1')
+
+
 def test_instructions_of_servers_reach_the_model():
     def told(text: str):
         def make(workspace: Path, seed: int) -> MCPServer:
@@ -956,6 +985,9 @@ def test_instructions_of_servers_reach_the_model():
     observation, _ = env.reset(seed=0)
     assert f"Instructions for the tools:\n{('Long' * 1_000)[:499]}…\n" in observation
     env.close()
+    both = {"a": "X" * 1_000, "b": "Z" * 1_000}
+    text = first_observation("Do.", [], both, listed=False, max_tools_chars=1_000, max_calls=1, max_turns=2)
+    assert (text.count("X"), text.count("Z")) == (249, 249)
 
 
 # Misuse

@@ -401,6 +401,7 @@ def test_a_model_cannot_make_a_check_a_fault(server: str, checks: str, caplog: p
             assert (reward, terminated or truncated, info["success"]) == (0, True, False), check
             assert f"{checks}:{check}" in caplog.text
             assert says in caplog.text
+            assert says in info["check_error"]
         finally:
             env.close()
     env = WebEnv(tasks=[{**page, "check": f"{checks}:unreadable"}])

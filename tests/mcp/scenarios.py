@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 from rllm_gym.mcp import ServerFault, StdioServer
@@ -27,6 +29,16 @@ def run_scenario(scenario: Callable[..., Awaitable[Any]], *args: Any) -> Any:
             return await scenario(*args)
 
     return asyncio.run(within_time())
+
+
+def servers_in(workspace: Path) -> list[psutil.Process]:
+    """Return the running servers of this process whose working directory is the workspace."""
+    found = []
+    for process in psutil.Process().children(recursive=True):
+        with contextlib.suppress(psutil.NoSuchProcess, psutil.ZombieProcess):
+            if process.cwd() == str(workspace):
+                found.append(process)
+    return found
 
 
 async def fault_of(awaitable: Awaitable[object]) -> ServerFault:

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import json
 import os
 import signal
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
-import psutil
 import pytest
 
 from rllm_gym.mcp import (
@@ -22,7 +21,7 @@ from rllm_gym.mcp import (
 )
 from rllm_gym.mcp.results import read_result
 from rllm_gym.mcp.tools import named_tools
-from tests.mcp.scenarios import counting, fault_of, run_scenario
+from tests.mcp.scenarios import counting, fault_of, run_scenario, servers_in
 from tests.waiting import auntil
 
 
@@ -47,16 +46,6 @@ if method == 'initialize': send(id=id, result=HELLO)
 elif method == 'tools/list': send(id=id, result=tools('go'))
 elif method == 'tools/call':
 """
-
-
-def servers_in(workspace: Path) -> list[psutil.Process]:
-    """Return the running servers of this process whose working directory is the workspace."""
-    found = []
-    for process in psutil.Process().children(recursive=True):
-        with contextlib.suppress(psutil.NoSuchProcess, psutil.ZombieProcess):
-            if process.cwd() == str(workspace):
-                found.append(process)
-    return found
 
 
 ENDED = "The server ended, or lost the connection, during this call."
@@ -181,17 +170,23 @@ def test_calls_beside_one_that_breaks_the_server_are_no_faults(tmp_path: Path) -
     assert set(others) <= {ENDED, "The server of this tool has ended, and what it kept in memory is lost.", "0"}
 
 
-def test_a_server_that_a_call_prevents_from_starting_again_is_lost(tmp_path: Path) -> None:
+@pytest.mark.parametrize("shared", [False, True])
+@pytest.mark.parametrize("answers", [False, True])
+def test_a_server_that_a_call_prevents_from_starting_again_is_lost(tmp_path: Path, shared: bool, answers: bool) -> None:
     """Its call may have broken the files that it reads at its start. It is not started for every further call."""
-    code = STARTS + "    open('stopped', 'w').close(); sys.exit()"
-    server = server_running(f"import os\nif os.path.exists('stopped'): sys.exit()\n{code}", restartable=True)
+    stopped = tmp_path / "stopped"
+    last_words = "send(id=id, result=OK); " if answers else ""
+    code = f"{STARTS}    open('{stopped}', 'w').close(); {last_words}sys.exit()"
+    server = server_running(f"import os\nif os.path.exists('{stopped}'): sys.exit()\n{code}", restartable=True)
+    server = replace(server, shared=shared)
 
     async def scenario() -> None:
         session = await shared_pool().open([server], workspace=tmp_path)
         try:
-            assert (await session.call("go", {})).text == ENDED + RESTARTS
+            assert (await session.call("go", {})).text == ("ok" if answers else ENDED + RESTARTS)
+            await auntil(lambda: session._connections[0].connection.broken)
             first = await session.call("go", {})
-            (tmp_path / "stopped").unlink()
+            stopped.unlink()
             second = await session.call("go", {})
         finally:
             await session.close()

@@ -18,11 +18,13 @@ import pytest
 from rllm_gym.mcp import (
     HttpServer,
     Server,
+    ServerFault,
     StdioServer,
     ToolResult,
+    ToolSession,
     shared_pool,
 )
-from tests.mcp.scenarios import fault_of, run_scenario
+from tests.mcp.scenarios import fault_of, run_scenario, servers_in
 from tests.waiting import auntil, until
 
 Context = pytest.importorskip("mcp.server.mcpserver", reason="pip install 'rllm-gym[mcp]'").Context
@@ -135,6 +137,7 @@ def test_tools_that_a_call_has_changed_are_listed_again(tmp_path: Path) -> None:
         run_scenario(scenario, url)
 
 
+OFFERING = str(Path(__file__).with_name("offering_server.py"))
 OFFERED = (
     ("list_resources", {}, '{"uri": "notes://today", "name": "today"'),
     ("list_resource_templates", {}, '{"uriTemplate": "notes://day/{day}"'),
@@ -169,15 +172,14 @@ def test_resources_and_prompts_are_tools_and_requests_are_answered_by_a_script(t
             assert [result.is_error for result in results].count(True) == 1
             assert results[4].images == (b"\x89PNG",)
             assert (await session.call("grow", {})).text == "grown"
-            await auntil(lambda: session._connections[0].connection.tools_changed)  # over HTTP on another stream
+            await auntil(lambda: session._connections[0].tools_changed)  # over HTTP on another stream
             assert await session.refresh()
             assert (await session.call("extra", {})).text == "new"
         finally:
             await session.close()
 
     if transport == "stdio":
-        program = str(Path(__file__).with_name("offering_server.py"))
-        run_scenario(scenario, StdioServer("{python}", (program,), timeout=120.0, **script))
+        run_scenario(scenario, StdioServer("{python}", (OFFERING,), timeout=120.0, **script))
         return
     application = make_server().sse_app() if transport == "sse" else make_server().streamable_http_app()
     with running(application) as url:
@@ -185,9 +187,52 @@ def test_resources_and_prompts_are_tools_and_requests_are_answered_by_a_script(t
         run_scenario(lambda: scenario(HttpServer(url, transport=transport, timeout=10.0, **script)))
 
 
+def test_every_session_of_a_shared_server_follows_a_change_of_its_tools(tmp_path: Path) -> None:
+    program = StdioServer("{python}", (OFFERING, "shared"), timeout=120.0, shared=True)
+
+    async def scenario() -> None:
+        sessions = [await shared_pool().open([program], workspace=tmp_path) for _ in range(2)]
+        try:
+            await sessions[0].call("grow", {})
+            await auntil(lambda: sessions[0]._connections[0].tools_changed)
+            for session in sessions:
+                assert await session.refresh()
+                assert "extra" in [tool.name for tool in session.tools]
+                assert not await session.refresh()
+        finally:
+            for session in sessions:
+                await session.close()
+
+    run_scenario(scenario)
+
+
+def test_a_server_that_starts_again_goes_on_with_its_script_and_with_its_first_tools(tmp_path: Path) -> None:
+    """A model could otherwise make its user enter everything twice."""
+    script = {"elicitations": [{"city": "Graz"}, None]}
+    program = StdioServer("{python}", (OFFERING,), timeout=120.0, restartable=True, **script)
+
+    async def scenario() -> None:
+        session = await shared_pool().open([program], workspace=tmp_path)
+        try:
+            assert (await session.call("book", {})).text == "accept: Graz"
+            await session.call("grow", {})
+            await auntil(lambda: session._connections[0].tools_changed)
+            assert await session.refresh()
+            for process in servers_in(tmp_path):
+                process.kill()
+            await auntil(lambda: session._connections[0].connection.broken)
+            assert (await session.call("book", {})).text == "decline: "
+            assert await session.refresh()
+            assert "extra" not in [tool.name for tool in session.tools]
+        finally:
+            await session.close()
+
+    run_scenario(scenario)
+
+
 def test_a_server_is_not_told_of_answers_that_it_does_not_get(tmp_path: Path) -> None:
     """A server may offer other tools to a client whose user can be asked."""
-    program = StdioServer("{python}", (str(Path(__file__).with_name("offering_server.py")),), timeout=120.0)
+    program = StdioServer("{python}", (OFFERING,), timeout=120.0)
 
     async def scenario() -> list[ToolResult]:
         session = await shared_pool().open([program], workspace=tmp_path)
@@ -469,15 +514,21 @@ def test_a_server_that_misbehaves_is_an_error_of_the_call(tmp_path: Path, hostil
     assert asked in (["POST"] * 6 + ["DELETE"], ["POST"] * 7 + ["DELETE"])
 
 
-def test_a_server_that_ended_the_session_gets_a_new_one(tmp_path: Path, hostile: str) -> None:
-    async def scenario() -> list[str]:
-        session = await shared_pool().open([HttpServer(f"{hostile}/forgets_once")], workspace=tmp_path)
+def test_a_server_that_ended_the_session_gets_a_new_one_if_it_keeps_no_state_in_it(
+    tmp_path: Path, hostile: str
+) -> None:
+    async def scenario(restartable: bool) -> list[str]:
+        server = HttpServer(f"{hostile}/forgets_once", restartable=restartable)
+        session = await shared_pool().open([server], workspace=tmp_path)
         try:
             return [(await session.call("go", {})).text for _ in range(2)]
         finally:
             await session.close()
 
-    assert run_scenario(scenario) == [ENDED + RESTARTS, "ok"]
+    assert run_scenario(scenario, True) == [ENDED + RESTARTS, "ok"]
+    _Hostile.seen.clear()
+    lost = "The server of this tool has ended, and what it kept in memory is lost."
+    assert run_scenario(scenario, False) == [ENDED, lost]
 
 
 def test_what_a_server_may_do_over_http(tmp_path: Path, hostile: str) -> None:
@@ -585,6 +636,43 @@ def test_an_unreachable_url_is_a_fault(tmp_path: Path) -> None:
     )
     assert fault.kind == "server_start"
     assert "127.0.0.1:9" in str(fault)
+
+
+@pytest.mark.parametrize(
+    ("restartable", "called", "outcome"),
+    [
+        (True, True, "The server of this tool has ended, and does not start again."),
+        (False, True, "The server of this tool has ended, and what it kept in memory is lost."),
+        (True, False, ServerFault),
+        (False, False, ServerFault),
+    ],
+)
+def test_a_url_that_cannot_be_reached_any_more_is_a_fault_only_before_a_call(
+    tmp_path: Path, restartable: bool, called: bool, outcome: object
+) -> None:
+    """A model may find a tool that answers and ends its server a second later."""
+
+    async def opened(url: str) -> ToolSession:
+        server = HttpServer(url, restartable=restartable)
+        session = await shared_pool().open([server], workspace=tmp_path)
+        if called:
+            assert (await session.call("add", {"a": 1, "b": 2})).text == "3"
+        return session
+
+    async def calls(session: ToolSession) -> str:
+        try:
+            await session.call("add", {"a": 1, "b": 2})
+            return (await session.call("add", {"a": 1, "b": 2})).text
+        finally:
+            await session.close()
+
+    with running(_application(json_response=True)) as url:
+        session = run_scenario(opened, url)
+    if outcome is ServerFault:
+        assert "cannot be reached" in str(run_scenario(fault_of, calls(session)))
+    else:
+        assert run_scenario(calls, session) == outcome
+        assert list(session.lost) == ["server1"]
 
 
 def test_a_url_without_an_mcp_server_is_a_fault_with_a_hint(tmp_path: Path) -> None:

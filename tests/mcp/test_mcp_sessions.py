@@ -17,6 +17,7 @@ import psutil
 import pytest
 
 from rllm_gym.mcp import (
+    HttpServer,
     InProcessServer,
     ServerFault,
     ServerPool,
@@ -688,6 +689,9 @@ def test_an_invalid_server_is_refused() -> None:
         ({"command": "x", "timeout": 0}, "timeout"),
         ({"command": "x", "args": ("{workspace}",), "shared": True}, "shared"),
         ({"command": "x", "args": ("{seed}",), "prestart": True}, "prestart"),
+        ({"command": "x", "samples": ["42"], "shared": True}, r"samples=.* shared=True"),
+        ({"url": "http://x", "elicitations": [None], "shared": True}, r"elicitations=.* shared=True"),
+        ({"url": "http://x", "restartable": False, "shared": True}, "restartable"),
     ):
         with pytest.raises(ValueError, match=message):
-            StdioServer(**arguments)
+            (HttpServer if "url" in arguments else StdioServer)(**arguments)

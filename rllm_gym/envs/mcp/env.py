@@ -6,7 +6,6 @@ import asyncio
 import difflib
 import importlib.util
 import json
-import logging
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
@@ -43,8 +42,6 @@ from rllm_gym.grading.user_checks import FAILED
 from rllm_gym.mcp import MCPTool, Server, ServerPool, ToolResult, ToolSession, shared_pool, tools_json
 from rllm_gym.parsing.function_calls import FunctionCall
 from rllm_gym.parsing.tool_calls import parse_tool_calls
-
-_logger = logging.getLogger(__name__)
 
 MAX_CALLS = 32
 MIN_OBSERVATION_CHARS = 10_000
@@ -87,12 +84,14 @@ class MCPEnv(AsyncTextEnv):
     ``task``: 1 if the episode ends as requested, else 0. A built-in task compares its complete end state
     with that of a copy to which exactly the requested change was applied, so that a side effect costs the reward, and
     checks the answer with :mod:`rllm_gym.grading.answers`. A row has a typed answer, a check, or both; a check may give
-    a part of the reward. A task that cannot be done requires ``report_infeasible`` and no change. If a reply cannot be
-    parsed, names an unknown tool, or has arguments that do not fit a schema, none of its calls is sent, and it costs
-    ``invalid_action_penalty``. A failing tool call returns its error message and costs nothing; so does a call in which
-    the server hangs or dies. A server that is ``restartable`` then starts again; the end of any other server ends the
-    episode with reward 0. A server that cannot be started for the episode, or ends before the first call, raises
-    :class:`~rllm_gym.mcp.ServerFault`: an environment fault, for which no reward is given.
+    a part of the reward. A check that raises, hangs or returns anything else gives reward 0, since the model may have
+    caused this, and is reported in ``check_error``. A task that cannot be done requires ``report_infeasible`` and no
+    change. If a reply cannot be parsed, names an unknown tool, or has arguments that do not fit a schema, none of its
+    calls is sent, and it costs ``invalid_action_penalty``. A failing tool call returns its error message and costs
+    nothing; so does a call in which the server hangs or dies. A server that is ``restartable`` then starts again; the
+    end of any other server ends the episode with reward 0. A server that cannot be started for the episode, or ends
+    before the first call, raises :class:`~rllm_gym.mcp.ServerFault`: an environment fault, for which no reward is
+    given.
 
     ## Episode end
     Terminates with the final answer or report: ``success`` or ``failure``; or if a server has ended after a call and
@@ -101,8 +100,9 @@ class MCPEnv(AsyncTextEnv):
     ## Information
     The keys of :class:`~rllm_gym.core.TextEnv`, and ``tools_called: int`` and ``tool_errors: int``, the numbers of sent
     and of failed calls in the episode so far, ``answer: str``, the final answer (its first 1,000 characters; ``""``
-    until then), ``check_components: dict[str, float]``, the named components of a check at the end (else empty), and
-    ``template: str`` of a built-in task (``""`` for rows). ``tools`` from ``reset`` contains the schemas of all tools.
+    until then), ``check_components: dict[str, float]``, the named components of a check at the end (else empty),
+    ``check_error: str``, why a check has not finished (else ``""``), and ``template: str`` of a built-in task (``""``
+    for rows). ``tools`` from ``reset`` contains the schemas of all tools.
 
     ## Arguments
 
@@ -140,8 +140,7 @@ class MCPEnv(AsyncTextEnv):
         max_tools_chars: Longest list of tools with the servers' instructions in the first observation, at least 1,000.
             Descriptions of parameters are cut first, then those of tools.
         call_timeout: Time limit in seconds for a call; ``None`` for the server's own limit (30 by default).
-        check_timeout: Time limit in seconds for a check; exceeding it is an environment fault, unless the check
-            finishes in the initial state.
+        check_timeout: Time limit in seconds for a check; exceeding it gives reward 0.
         max_calls: Most calls in one reply, 1 to 32.
         max_result_chars: Longest result of a call in an observation, at least 100.
         max_turns: Number of replies.
@@ -240,9 +239,9 @@ class MCPEnv(AsyncTextEnv):
         self._calls, self._log = CallLog(), []
         self._errors, self._answer, self._graded = 0, "", FAILED
         self._instance = case = await self._instance_of(task)
-        self._seed = int(self.np_random.integers(2**31)) if case.seed is None else case.seed
+        seed = int(self.np_random.integers(2**31)) if case.seed is None else case.seed
         try:
-            self._session = session = await self._open(case, self._seed)
+            self._session = session = await self._open(case, seed)
             self._name = WorkspaceAlias(session.workspace)
             self._available_tools = _available_tools(session.tools, case.tools)
             observation = self._first_observation(session, case)
@@ -392,32 +391,10 @@ class MCPEnv(AsyncTextEnv):
         assert self._instance is not None
         assert self._session is not None
         self._answer = (end.answer or "")[:_ANSWER_CHARS]
-        try:
-            graded = await self._instance.graded(end, self._session, self._calls.calls)
-        except EnvironmentFault as fault:
-            if fault.kind != "check" or not await self._check_works():
-                raise
-            _logger.warning("%s; this counts as unsolved, because the check works in the initial state", fault)
-            graded = FAILED
-        self._graded = graded
+        self._graded = graded = await self._instance.graded(end, self._session, self._calls.calls)
         done = {1.0: "done", 0.0: "not done"}.get(graded.score, "partly done")
         observation = f"The task is {done} as asked."
         return Outcome(observation, {"task": graded.score}, terminated=True, success=graded.passed)
-
-    async def _check_works(self) -> bool:
-        """Return whether the row's check finishes in the initial state of the episode, so that the model has caused
-        that it did not finish in the final one."""
-        case = self._instance
-        if not isinstance(case, ServerTaskInstance):
-            return False
-        try:
-            session = await self._open(case, self._seed)
-        except EnvironmentFault:
-            return False
-        try:
-            return await case.check_works(session)
-        finally:
-            await session.close()
 
     async def _async_end(self) -> None:
         session, self._session = self._session, None
@@ -432,6 +409,7 @@ class MCPEnv(AsyncTextEnv):
         info["tool_errors"] = self._errors
         info["answer"] = self._answer
         info["check_components"] = dict(self._graded.components)
+        info["check_error"] = self._graded.error
         info["template"] = self._template
 
     @property

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections import ChainMap
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any
 
@@ -41,6 +42,7 @@ EXAMPLE = '<tool_call>{"name": "…", "arguments": {…}}</tool_call>'
 
 _MAX_DESCRIPTION_CHARS = 400
 _MAX_SIGNATURE_CHARS = 400
+_MAX_VALUE_CHARS = 40
 _NOTE_CHARS = (1_000, 400, 200, 100, 50)
 _MAX_NOTES = 200
 _MAX_NESTING = 3
@@ -69,9 +71,10 @@ def first_observation(
         max_turns: Number of replies.
     """
     parts = [goal]
+    share = max_tools_chars // 2 // max(1, len(instructions))
     for name, text in instructions.items():
         server = f" of the server {name}" if len(instructions) > 1 else ""
-        words = _cut(text.strip(), max_tools_chars // 2 // len(instructions))
+        words = _cut(text.strip(), share)
         parts.append(f"Instructions for the tools{server}:\n{words}")
         max_tools_chars -= len(words)
     if listed:
@@ -136,14 +139,14 @@ def _within(heads: Sequence[str], tools: Sequence[MCPTool], left: int) -> Iterat
 def _properties(schema: Mapping[str, Any]) -> Iterator[tuple[str, Any, bool]]:
     """Yield the name and schema of each property, and whether it is required."""
     properties, required = schema.get("properties"), schema.get("required")
-    if isinstance(properties, dict):
-        needed = required if isinstance(required, list) else []
+    if isinstance(properties, dict) and properties:
+        needed = {one for one in required if isinstance(one, str)} if isinstance(required, list) else ()
         for name, wanted in properties.items():
             yield name, wanted, name in needed
 
 
 def _parameters(schema: Mapping[str, Any]) -> str:
-    return ", ".join(_parameter(name, wanted, needed, schema) for name, wanted, needed in _properties(schema))
+    return _joined(", ", (_parameter(name, wanted, needed, schema) for name, wanted, needed in _properties(schema)))
 
 
 def _parameter(name: str, schema: Any, needed: bool, root: Mapping[str, Any]) -> str:
@@ -151,7 +154,7 @@ def _parameter(name: str, schema: Any, needed: bool, root: Mapping[str, Any]) ->
     if needed:
         return text
     if isinstance(schema, dict) and schema.get("default") is not None:
-        return f"{text} = {_cut(json.dumps(schema['default'], ensure_ascii=False), 40)}"
+        return f"{text} = {_value(schema['default'])}"
     return f"{text}, optional"
 
 
@@ -177,7 +180,7 @@ def _resolved(schema: Any, root: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return the schema that a reference inside ``root``, or a choice with only one other value than null, stands for;
     ``{}`` if there is none. An outer description comes first."""
     for _ in range(8):
-        if not isinstance(schema, dict):
+        if not isinstance(schema, Mapping):
             break
         outer = {"description": schema["description"]} if isinstance(schema.get("description"), str) else {}
         reference = schema.get("$ref")
@@ -193,23 +196,38 @@ def _resolved(schema: Any, root: Mapping[str, Any]) -> Mapping[str, Any]:
             if len(choices) != 1:
                 return schema
             inner = choices[0]
-        schema = {**inner, **outer} if isinstance(inner, dict) else None
+        schema = ChainMap(outer, inner) if isinstance(inner, dict) else None
     return {}
 
 
 def _type(schema: Any, root: Mapping[str, Any], nesting: int = 0) -> str:
     schema = _resolved(schema, root)
     if isinstance(schema.get("enum"), list):
-        return " | ".join(json.dumps(value, ensure_ascii=False) for value in schema["enum"][:20])
+        return _joined(" | ", map(_value, schema["enum"][:20]))
     kind = schema.get("type", "any")
     for key in ("anyOf", "oneOf"):
         if isinstance(schema.get(key), list) and nesting < _MAX_NESTING:
-            return " | ".join(_type(one, root, nesting + 1) for one in schema[key][:8] if one != {"type": "null"})
+            choices = (one for one in schema[key][:8] if one != {"type": "null"})
+            return _joined(" | ", (_type(one, root, nesting + 1) for one in choices))
     if isinstance(kind, list):
-        return " | ".join(str(one) for one in kind[:8])
+        return " | ".join(_cut(str(one), _MAX_VALUE_CHARS) for one in kind[:8])
     if kind == "array" and "items" in schema and nesting < _MAX_NESTING:
         return f"array of {_type(schema['items'], root, nesting + 1)}"
-    return str(kind)
+    return _cut(str(kind), _MAX_VALUE_CHARS)
+
+
+def _value(value: Any) -> str:
+    return _cut(json.dumps(value, ensure_ascii=False), _MAX_VALUE_CHARS)
+
+
+def _joined(separator: str, pieces: Iterable[str]) -> str:
+    """Join pieces until they exceed a signature, which is cut: with a hostile schema, all would take gigabytes."""
+    text = ""
+    for piece in pieces:
+        text += separator * bool(text) + piece
+        if len(text) > _MAX_SIGNATURE_CHARS:
+            break
+    return text
 
 
 def _line(text: str, max_chars: int) -> str:

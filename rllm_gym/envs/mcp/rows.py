@@ -12,7 +12,7 @@ from typing import Any
 from rllm_gym.core import Task, TaskError
 from rllm_gym.envs.task_templates import TEMPLATE_KEYS, TemplateTaskRow, read_template_row, template_task_content
 from rllm_gym.grading.answers import check_answer_spec
-from rllm_gym.grading.user_checks import find_function
+from rllm_gym.grading.user_checks import check_signature, find_function
 from rllm_gym.mcp.servers import HttpServer, InProcessServer, Server, StdioServer
 
 MAX_PROMPT_CHARS = 50_000
@@ -26,7 +26,7 @@ _FUNCTION = re.compile(r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*:[A-Za-z_]\w*")
 _OFFERED = ("offers", "elicitations", "samples")
 _SERVER_KEYS: dict[str, tuple[str, ...]] = {
     "command": ("command", "args", "env", "cwd", "name", "shared", "prestart", "restartable", "timeout", *_OFFERED),
-    "url": ("url", "headers", "transport", "name", "shared", "timeout", *_OFFERED),
+    "url": ("url", "headers", "transport", "name", "shared", "restartable", "timeout", *_OFFERED),
     "in_process": ("in_process", "name", "restartable", "timeout", "offers"),
 }
 
@@ -175,6 +175,7 @@ def _check_answer(answer: Any) -> None:
 
 def _function(field_name: str, value: Any, *parameters: str) -> Callable[..., Any]:
     if callable(value):
+        check_signature(value, getattr(value, "__qualname__", repr(value)), *parameters)
         return value  # type: ignore[no-any-return]
     if not isinstance(value, str) or not _FUNCTION.fullmatch(value):
         raise TaskError(f"its {field_name} is {value!r:.80}; it must be 'module:function'")

@@ -16,8 +16,16 @@ from rllm_gym.envs.mcp.domains import DomainState, ToolTask, ToolTaskTemplate, w
 from rllm_gym.envs.mcp.rows import ServerTaskRow
 from rllm_gym.envs.task_templates import TemplateTaskRow, build_template_task
 from rllm_gym.grading.answers import matches
-from rllm_gym.grading.user_checks import FAILED, PASSED, CheckResult, run_check, run_function, run_in_thread
-from rllm_gym.mcp import InProcessServer, Server, ServerFault, ToolResult, ToolSession
+from rllm_gym.grading.user_checks import (
+    FAILED,
+    PASSED,
+    CheckFailed,
+    CheckResult,
+    run_check,
+    run_function,
+    run_in_thread,
+)
+from rllm_gym.mcp import InProcessServer, Server, ToolResult, ToolSession
 from rllm_gym.runtime.scratch import scratch_root
 
 STATE_DEADLINE_S = 60.0
@@ -27,8 +35,6 @@ KEPT_CHARS = 32_000_000
 """Limit of the call results kept for an episode's check: characters, and bytes of images."""
 
 _CUT_CHARS = 1_000
-_PLAIN_ANSWER = "0"
-"""An answer that checks can read as a text and as a number."""
 _logger = logging.getLogger(__name__)
 
 
@@ -120,7 +126,7 @@ class ToolTaskInstance(Protocol):
         """Return whether, or how far, the end state and answer are as requested.
 
         Raises:
-            EnvironmentFault: This cannot be determined; kind ``"check"``.
+            EnvironmentFault: This cannot be determined, without the model's doing.
         """
         ...
 
@@ -198,16 +204,6 @@ class ServerTaskInstance:
             except OSError as error:
                 raise TaskError(f"its file {name!r:.80} cannot be written: {error.strerror}") from error
 
-    async def check_works(self, session: ToolSession) -> bool:
-        """Return whether the check finishes in the initial state."""
-        assert self._row.check is not None
-        state = ToolState(session.workspace, _PLAIN_ANSWER, None, (), self._row.data, session)
-        try:
-            await run_check(self._row.check, state, timeout=self._timeout)
-        except EnvironmentFault:
-            return False
-        return True
-
     async def graded(self, end: ToolEpisodeEnd, session: ToolSession, calls: Sequence[ToolCallRecord]) -> CheckResult:
         row = self._row
         if not _answered_correctly(row.infeasible, row.answer, end):
@@ -217,10 +213,8 @@ class ServerTaskInstance:
         state = ToolState(session.workspace, end.answer, end.infeasible, tuple(calls), row.data, session)
         try:
             result = await run_check(row.check, state, timeout=self._timeout)
-        except EnvironmentFault as error:
-            if isinstance(error, ServerFault) or not session.unanswered:
-                raise
-            _logger.warning("%s; this counts as unsolved, because a server does not answer after a call", error)
-            return FAILED
+        except CheckFailed as error:  # the model may have caused this by its answer, a file, or a server that hangs
+            _logger.warning("%s; this counts as unsolved", error)
+            return CheckResult(0.0, error=error.message)
         # A model could have made a server end during the check, and forget what the check looks for.
         return FAILED if session.lost else result

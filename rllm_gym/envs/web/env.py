@@ -80,10 +80,11 @@ class WebEnv(PageEnv):
     is always truncated if the last reply cannot be parsed.
 
     ## Information
-    The keys of :class:`~rllm_gym.core.TextEnv`, and ``url: str``, of the page, and ``action_error: str``, why the last
-    action failed (``""`` if it did not), and ``check_components: dict[str, float]``, the named components of a check at
-    the end (else empty). ``tools`` contains the actions as tool schemas. With ``boxes``, ``boxes: str`` is a JSON
-    object of the numbered elements: ``{"12": [left, top, width, height]}``, in pixels of the view.
+    The keys of :class:`~rllm_gym.core.TextEnv`, and ``url: str``, of the page, ``action_error: str``, why the last
+    action failed (``""`` if it did not), ``check_components: dict[str, float]``, the named components of a check at the
+    end (else empty), and ``check_error: str``, why a check has not finished (else ``""``). ``tools`` contains the
+    actions as tool schemas. With ``boxes``, ``boxes: str`` is a JSON object of the numbered elements: ``{"12": [left,
+    top, width, height]}``, in pixels of the view.
 
     ## Arguments
 
@@ -218,6 +219,7 @@ class WebEnv(PageEnv):
     def _add_info(self, info: dict[str, Any]) -> None:
         super()._add_info(info)
         info["check_components"] = dict(self._graded.components)
+        info["check_error"] = self._graded.error
 
     async def _after(self, action: BrowserAction) -> tuple[float | None, bool]:
         ending = WebEpisodeEnd()

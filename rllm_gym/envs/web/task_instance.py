@@ -227,7 +227,7 @@ class PageTaskInstance:
                 raise
             words = f"{type(error).__name__}: {error}"[:1000]
             _logger.warning("the check %s failed (%s); this counts as unsolved", row.check, words)
-            return FAILED
+            return CheckResult(0.0, error=words)
 
     async def _check_works(self, page: PageState) -> bool:
         """Return whether the check finishes with another answer of the model."""
