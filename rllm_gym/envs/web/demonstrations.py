@@ -6,6 +6,7 @@ import json
 import random
 import re
 import weakref
+from collections import deque
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
@@ -41,10 +42,14 @@ def oracle(env: WebEnv, rng: random.Random | None = None) -> str:
     task, move_index = _progress.get(env, (None, 0))
     if task is not env.web_task:
         move_index = 0
+    if env.page.is_dialog:
+        _progress[env] = env.web_task, move_index
+        return _ACCEPT
     _progress[env] = env.web_task, move_index + 1
     return reply_for(env.web_task.moves[move_index], env.page)
 
 
+_ACCEPT = '```\nhandle_dialog("accept")\n```'
 # Per environment: its current task, and how many moves of the solution were returned.
 _progress: weakref.WeakKeyDictionary[WebEnv, tuple[WebTask, int]] = weakref.WeakKeyDictionary()
 
@@ -53,14 +58,16 @@ def play(env: WebEnv, moves: Iterable[Move]) -> tuple[float, list[str]]:
     """Execute moves in an episode that was just reset.
 
     Returns:
-        The sum of the rewards, and the replies. Moves after the end of the episode are skipped.
+        The sum of the rewards, and the replies, among them those that accept the page's dialogs. Moves after the end of
+        the episode are skipped.
 
     Raises:
         ValueError: The element of a move is not on the page; the message names the move and shows the page.
     """
     total, replies = 0.0, []
-    for move in moves:
-        replies.append(reply_for(move, env.page))
+    waiting = deque(moves)
+    while waiting:
+        replies.append(_ACCEPT if env.page.is_dialog else reply_for(waiting.popleft(), env.page))
         _, reward, terminated, truncated, info = env.step(replies[-1])
         total += _accepted(reward, info, replies[-1], env)
         if terminated or truncated:

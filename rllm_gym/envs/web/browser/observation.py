@@ -71,6 +71,8 @@ class PageView:
         active: Index of the active tab.
         left_out: Number of lines omitted from the text.
         image: Height x width x 3 bytes, if a screenshot was requested.
+        is_dialog: Whether a dialog of the browser is shown instead of the page, which cannot be seen until it is
+            answered.
     """
 
     text: str
@@ -81,6 +83,7 @@ class PageView:
     active: int = 0
     left_out: int = 0
     image: npt.NDArray[np.uint8] | None = None
+    is_dialog: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,6 +217,7 @@ def observe_dialog(registry: ElementRegistry) -> PageView:
         elements={},
         tabs=tuple(item.url for item in tabs.pages),
         active=tabs.pages.index(tabs.page) if tabs.page in tabs.pages else 0,
+        is_dialog=True,
     )
 
 
