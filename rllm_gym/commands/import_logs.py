@@ -16,6 +16,7 @@ from typing import Any
 from rllm_gym.commands.errors import CommandError
 from rllm_gym.commands.terminal import visible
 from rllm_gym.core import EnvironmentFault, Episode, StopReason
+from rllm_gym.core.importing import import_function
 from rllm_gym.engine import save_episodes
 from rllm_gym.envs.dataset import RewardFunctions
 from rllm_gym.serving import (
@@ -30,7 +31,7 @@ from rllm_gym.serving import (
     sft_rows,
 )
 from rllm_gym.serving.export import stop_reason_of
-from rllm_gym.serving.rewards import attach_feedback, import_function, reward_by_function
+from rllm_gym.serving.rewards import attach_feedback, reward_by_function
 
 _SHOWN = 10
 _NAMES = {"episodes": "episodes", "sft": "chats", "preferences": "pairs", "replay": "prompts"}

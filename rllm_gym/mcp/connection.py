@@ -167,7 +167,7 @@ def checked_session(streams: Sequence[Any], answers: RequestAnswers) -> ClientSe
     """Return a session that announces what is answered with more than a refusal."""
 
     async def answered_by_dispatcher(*arguments: Any) -> Any:
-        raise NotImplementedError
+        raise NotImplementedError("the dispatcher answers; that there is a callback announces the capability")
 
     callback: Any = answered_by_dispatcher
     return ClientSession(

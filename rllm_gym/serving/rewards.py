@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import importlib
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from rllm_gym.core import EnvironmentFault, TaskError
@@ -68,19 +67,3 @@ def reward_by_function(functions: RewardFunctions, conversation: Conversation, c
     except TaskError as error:
         raise EnvironmentFault(str(error), kind="reward_function") from error
     return sum(functions.score(task, last.text if last.text is not None else last.reply["content"]).values())
-
-
-def import_function(name: str, option: str) -> Callable[..., Any]:
-    """Return the function ``module:function``.
-
-    Raises:
-        ValueError: There is none.
-    """
-    module, _, attribute = name.partition(":")
-    try:
-        function = getattr(importlib.import_module(module), attribute)
-    except (ImportError, AttributeError, ValueError) as error:
-        raise ValueError(f"{option} {name} cannot be imported ({error}); expected module:function") from error
-    if not callable(function):
-        raise ValueError(f"{option} {name} is not a function")
-    return function  # type: ignore[no-any-return]

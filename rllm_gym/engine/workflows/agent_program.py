@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import importlib
 import inspect
 import json
 import logging
@@ -19,6 +18,7 @@ from typing import Any, ClassVar
 from rllm_gym.argument_checks import check_number
 from rllm_gym.chat_server import ChatServer
 from rllm_gym.core import EnvironmentFault, Episode, StopReason
+from rllm_gym.core.importing import import_function
 from rllm_gym.engine.call_recorder import CallRecorder
 from rllm_gym.engine.workflow import Workflow, WorkflowTask
 from rllm_gym.engine.workflow_context import WorkflowContext
@@ -74,7 +74,7 @@ class AgentProgram(Workflow):
         self.command = tuple(shlex.split(command) if isinstance(command, str) else map(str, command))
         if bool(self.command) == (function is not None):
             raise ValueError("give either command= (a program and its arguments) or function= (module:function)")
-        self.function = _function(function) if isinstance(function, str) else function
+        self.function = import_function(function, "function") if isinstance(function, str) else function
         self.timeout = check_number("timeout", timeout, least=0.0)
         self._failures = 0
 
@@ -215,15 +215,3 @@ def _filled(word: str, values: Mapping[str, str]) -> str:
         if found:
             return _filled(before, values) + value + _filled(after, values)
     return word
-
-
-def _function(name: str) -> Callable[..., Any]:
-    module, _, attribute = name.partition(":")
-    try:
-        found = getattr(importlib.import_module(module), attribute)
-    except (ImportError, AttributeError, ValueError) as error:
-        raise ValueError(f"function={name!r} cannot be imported: {error}; expected my_module:function") from error
-    if not callable(found):
-        raise ValueError(f"function={name!r} is not a function")
-    function: Callable[..., Any] = found
-    return function
