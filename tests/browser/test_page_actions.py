@@ -209,6 +209,20 @@ def test_covered_stale_and_forged_elements_are_reported(pool):
     run_scenario(pool, page, scenario)
 
 
+def test_a_click_waits_for_what_fades_out(pool):
+    """As lists of widgets do after a choice. On a busy machine their timers leave out frames, which is not the end."""
+    page = """<button style="position:absolute; left:0; top:0" onclick="out.textContent = 'paid'">Pay</button>
+    <div id=c style="position:fixed; left:0; top:0; width:200px; height:200px; background:#fff8">Closing</div>
+    <script>let left = 10; setInterval(() => { if (left-- > 0) c.style.opacity = left / 10; else c.remove() }, 70)
+    </script>"""
+
+    async def scenario(driver: BrowserDriver) -> None:
+        assert await driver.do("click(<Pay>)") == ""
+        assert await driver.output_text() == "paid"
+
+    run_scenario(pool, page, scenario)
+
+
 def test_a_partly_covered_element_is_clicked_at_a_free_point(pool):
     free = ("left: 12px", "right: 12px", "top: 6px", "bottom: 6px", "left: 12px; top: 6px")
     site = pages({

@@ -456,9 +456,9 @@ const later = (ms) => new Promise((resolve) => setTimeout(resolve, ms));
 const frame = (ms) => Promise.race([new Promise((resolve) => requestAnimationFrame(() => setTimeout(resolve, 0))), later(ms)]);
 
 // Wait until the page is still: two frames without changes and without a running finite animation; after a change,
-// until one frame was drawn without changes. `changes` limits the wait for a page that is never still, in ms; a frame
-// that does not come is waited for at most a tenth of that.
-async function still(changes, loading) {
+// until `frames` frames were drawn without changes. `changes` limits the wait for a page that is never still, in ms; a
+// frame that does not come is waited for at most a tenth of that.
+async function still(changes, loading, frames = 1) {
   if (document.readyState !== "complete") {
     await Promise.race([new Promise((resolve) => addEventListener("load", resolve, { once: true })), later(loading)]);
   }
@@ -470,9 +470,11 @@ async function still(changes, loading) {
     // After two frames, work that the page deferred by one or two frames is done: the page's callbacks run first.
     await frame(changes / 10);
     await frame(changes / 10);
-    while ((changed || moving()) && performance.now() < end) {
+    let quiet = changed || moving() ? 0 : 2;
+    while (quiet < frames && performance.now() < end) {
       changed = false;
       await frame(changes / 10);
+      quiet = changed || moving() ? 0 : quiet + 1;
     }
     // Layout requests the images of style sheets. Otherwise the next frame does, which a busy machine draws late.
     document.documentElement?.getBoundingClientRect();

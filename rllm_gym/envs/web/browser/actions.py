@@ -13,7 +13,7 @@ from rllm_gym.envs.web.browser.drag import Drag
 from rllm_gym.envs.web.browser.isolated_world import INPUT_S, DocumentGone
 from rllm_gym.envs.web.browser.key_names import UnknownKey, checked_key, clipboard_command
 from rllm_gym.envs.web.browser.keyboard import MODIFIERS, hold_key, modifier_bits, press_key, type_text
-from rllm_gym.envs.web.browser.load_state import ActivityMark, wait_until_settled
+from rllm_gym.envs.web.browser.load_state import ActivityMark, wait_for_cover, wait_until_settled
 from rllm_gym.envs.web.browser.network_policy import NetworkPolicy
 from rllm_gym.envs.web.browser.observation import ElementRegistry, Tab
 from rllm_gym.envs.web.browser.page_text import on_one_line, quoted, short_description
@@ -136,13 +136,21 @@ class _ActionContext:
         """
         assert number is not None
         frame = self.frame_of(number)
-        answer: dict[str, Any] = await self.tab.isolated.call(call, number, *arguments, frame=frame)
+        answer = await self._uncovered(frame, call, number, *arguments)
         if answer.get("gone"):
             raise ActionFailed(f"{self._describe(number)} is no longer on the page. {self._nearest(number)}")
         if "error" in answer:
             raise ActionFailed(f"{self._describe(number)} {answer['error']}.{_options(answer)}")
         if "cover" in answer:
             raise ActionFailed(f"{self._describe(number)} is covered by {_covering_element(answer['cover'])}.")
+        return answer
+
+    async def _uncovered(self, frame: str, call: str, *arguments: Any) -> dict[str, Any]:
+        """Call a function of ``act.js``, a second time if something covers what it looks for and may go away."""
+        answer: dict[str, Any] = await self.tab.isolated.call(call, *arguments, frame=frame)
+        if "cover" in answer:
+            await wait_for_cover(self.tab.isolated, frame, self.tabs.scripts_stopped)
+            answer = await self.tab.isolated.call(call, *arguments, frame=frame)
         return answer
 
     async def point_of(self, number: int | None, call: str = "locate", *arguments: Any) -> tuple[float, float]:
@@ -155,7 +163,7 @@ class _ActionContext:
         """Convert a position in a frame's document to one in the viewport."""
         frame = self.frame_of(number)
         for parent, index in await self._parent_frames(frame):
-            found = await self.tab.isolated.call("frameAt", index, x, y, frame=parent)
+            found = await self._uncovered(parent, "frameAt", index, x, y)
             if "x" not in found:
                 cover = (
                     f"covered by {_covering_element(found['cover'])}"

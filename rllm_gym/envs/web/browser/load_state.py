@@ -17,6 +17,8 @@ REQUESTS_S = 3.0
 """Seconds that requests of a page's scripts may take, counted from the action."""
 
 _CHANGES_MS = 1_000
+# Without changes for so many frames, a cover stays. An animation by timers leaves out frames on a busy machine.
+_COVERED_FRAMES = 8
 # For a navigation that was requested and never begins: a mailto: link, or one that the page cancelled.
 _NAVIGATION_START_S = 1.0
 # Requests of unlimited duration, which are not waited for.
@@ -234,6 +236,11 @@ async def wait_until_settled(
         break
     activity.abandoned = True
     return "The page is still loading; wait() if something is missing."
+
+
+async def wait_for_cover(isolated: IsolatedWorlds, frame: str, stopped: asyncio.Event) -> None:
+    """Wait while a page changes, as a list does that fades out, so that what it covers becomes free."""
+    await _unless(stopped, isolated.call("still", _CHANGES_MS, 0, _COVERED_FRAMES, frame=frame))
 
 
 async def _unless(stopped: asyncio.Event, operation: Coroutine[Any, Any, Any]) -> Any | None:
