@@ -141,6 +141,11 @@ class Sight:
     def texts(self) -> list[str]:
         return [item.name for item in self.items if item.name]
 
+    def until(self, shown: Callable[[], object]) -> Iterator[str]:
+        """Wait, however long the machine needs, until the page shows something."""
+        while not shown():
+            yield "wait(100)"
+
 
 Solver = Callable[[Sight], Iterator[str]]
 SOLVERS: dict[str, Solver] = {}
@@ -173,7 +178,12 @@ def drag(start: tuple[float, float], end: tuple[float, float]) -> str:
 
 
 def submit(see: Sight) -> str:
-    return click(next(item for item in reversed(see.items) if item.name == "Submit" and item.number is not None))
+    return click(named(see, "Submit")[-1])
+
+
+def named(see: Sight, name: str) -> list[Item]:
+    """Return what has a number and a name."""
+    return [item for item in see.items if item.name == name and item.number is not None]
 
 
 # Buttons, links and tabs
@@ -208,7 +218,7 @@ def search_tabs(see: Sight) -> Iterator[str]:
 @solves("click-collapsible", "click-collapsible-nodelay")
 def expand(see: Sight) -> Iterator[str]:
     yield click(see.one("tab"))
-    yield "wait(500)"
+    yield from see.until(lambda: named(see, "Submit"))
     yield submit(see)
 
 
@@ -225,8 +235,9 @@ def search_sections(see: Sight) -> Iterator[str]:
 def open_menus(see: Sight) -> Iterator[str]:
     *before, last = re.sub("Select ", "", see.goal).split(">")
     for name in before:
+        yield from see.until(lambda name=name: see.all("menuitem", name=name))  # type: ignore[misc]
         yield f"hover({see.one('menuitem', name=name).number})"
-        yield "wait(600)"
+    yield from see.until(lambda: see.all("menuitem", name=last))
     yield click(see.one("menuitem", name=last))
 
 
@@ -239,15 +250,15 @@ def menu_with_icons(see: Sight) -> Iterator[str]:
     name = icons[icon[1]] if icon else see.quoted[-1]
     if name in ("Prev", "Stop", "Play", "Next"):
         yield f"hover({see.one('menuitem', name='Playback').number})"
-        yield "wait(600)"
+    yield from see.until(lambda: see.all("menuitem", name=name))
     yield click(see.one("menuitem", name=name))
 
 
 @solves("click-pie", "click-pie-nodelay")
 def open_pie(see: Sight) -> Iterator[str]:
     yield click(see.one("text", name="+"))
-    yield "wait(1500)"
-    yield click(next(item for item in see.all("text") if item.name == see.quoted[-1] and item.number is not None))
+    yield from see.until(lambda: named(see, see.quoted[-1]))
+    yield click(named(see, see.quoted[-1])[0])
 
 
 @solves("navigate-tree")
@@ -321,8 +332,8 @@ def form_3(see: Sight) -> Iterator[str]:
     wanted = re.search(r"Choose (.*) from the dropdown", see.goal)
     assert wanted is not None
     yield click(see.all("clickable")[0])
-    yield "wait(300)"
-    yield click(next(item for item in see.items if item.name == wanted[1] and item.number is not None))
+    yield from see.until(lambda: named(see, wanted[1]))
+    yield click(named(see, wanted[1])[0])
     yield click(see.one("button", name=see.quoted[0]))
 
 
@@ -493,9 +504,13 @@ def generate(see: Sight) -> Iterator[str]:
 def autocomplete(see: Sight) -> Iterator[str]:
     start, end = [*see.quoted, ""][:2]
     yield f"fill({see.one('textbox').number}, {start!r}, True)"
-    yield "wait(700)"
-    items = [item for item in see.items if item.number is not None and item.name.startswith(start)]
-    yield click(next(item for item in items if item.name.endswith(end)))
+
+    def found() -> list[Item]:
+        items = [item for item in see.items if item.number is not None and item.name.startswith(start)]
+        return [item for item in items if item.name.endswith(end)]
+
+    yield from see.until(found)
+    yield click(found()[0])
     yield submit(see)
 
 
@@ -589,7 +604,7 @@ _MONTHS = ["January", "February", "March", "April", "May", "June", "July", "Augu
 
 def choose_day(see: Sight, month: int, day: int, field_: Item) -> Iterator[str]:
     yield click(field_)
-    yield "wait(300)"
+    yield from see.until(lambda: re.search("|".join(_MONTHS), " ".join(see.texts())))
     while True:
         shown = re.search("|".join(_MONTHS), " ".join(see.texts()))
         assert shown is not None
@@ -613,14 +628,14 @@ def book_flight(see: Sight) -> Iterator[str]:
     assert found is not None
     for name, place in (("From:", found[2]), ("To:", found[3])):
         yield f"fill({see.one('textbox', name=name).number}, {place!r}, True)"
-        yield "wait(700)"
-        yield click(
-            next(
-                item
-                for item in see.items
-                if item.number is not None and f"{place}" in item.name and item.role != "textbox"
-            )
-        )
+
+        def offered(place: str = place) -> list[Item]:
+            return [
+                item for item in see.items if item.number is not None and place in item.name and item.role != "textbox"
+            ]
+
+        yield from see.until(offered)
+        yield click(offered()[0])
     yield from choose_day(see, int(found[4]), int(found[5]), see.all("textbox")[2])
     yield click(see.one("button", name="Search"))
     books = [item for item in see.all("button", "clickable", "link") if "Book" in item.name]
@@ -1121,7 +1136,6 @@ def tic_tac_toe(see: Sight) -> Iterator[str]:
         if move is None:
             move = next(cell for cell in (4, 0, 2, 6, 8, 1, 3, 5, 7) if board[cell] == "")
         yield click(see.all("clickable")[move])
-        yield "wait(300)"
 
 
 def board_mark(item: Item) -> str:
@@ -1247,8 +1261,8 @@ ANY_SEED = {
 NO_REWARD = {"hover-shape"}
 """The page never ends the episode."""
 
-IN_TIME = {"moving-items", "simon-says", "chase-circle"}
-"""Solved only if the machine is as fast as what moves or flashes: called by hand, ``play(task, range(4))``."""
+IN_TIME = {"moving-items", "simon-says", "chase-circle", "stock-market"}
+"""Solved only if the machine is fast enough for what moves, flashes or costs: by hand, ``play(task, range(4))``."""
 
 
 def play(task: str, seeds: Sequence[int], max_turns: int = 250) -> list[Any]:

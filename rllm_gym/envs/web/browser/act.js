@@ -456,8 +456,11 @@ const later = (ms) => new Promise((resolve) => setTimeout(resolve, ms));
 const frame = (ms) => Promise.race([new Promise((resolve) => requestAnimationFrame(() => setTimeout(resolve, 0))), later(ms)]);
 
 // Wait until the page is still: two frames without changes and without a running finite animation; after a change,
-// until `frames` frames were drawn without changes. `changes` limits the wait for a page that is never still, in ms; a
-// frame that does not come is waited for at most a tenth of that.
+// until one frame was drawn without changes; after changes in several frames, as animations by timers make, until
+// `STILL_FRAMES` were, because a busy machine runs timers less often than it draws. `changes` limits the wait for a page
+// that is never still, in ms; a frame that does not come is waited for at most a tenth of that.
+const STILL_FRAMES = 4;
+
 async function still(changes, loading, frames = 1) {
   if (document.readyState !== "complete") {
     await Promise.race([new Promise((resolve) => addEventListener("load", resolve, { once: true })), later(loading)]);
@@ -471,10 +474,11 @@ async function still(changes, loading, frames = 1) {
     await frame(changes / 10);
     await frame(changes / 10);
     let quiet = changed || moving() ? 0 : 2;
-    while (quiet < frames && performance.now() < end) {
+    for (let animated = 0; quiet < frames && performance.now() < end; ) {
       changed = false;
       await frame(changes / 10);
       quiet = changed || moving() ? 0 : quiet + 1;
+      if (changed && ++animated === 2) frames = Math.max(frames, STILL_FRAMES);
     }
     // Layout requests the images of style sheets. Otherwise the next frame does, which a busy machine draws late.
     document.documentElement?.getBoundingClientRect();
