@@ -132,7 +132,9 @@ def _select(config_type: type, content: dict[str, Any], given: Mapping[str, Any]
             # The loss of a file is chosen if it is not the own loss of the file's algorithm.
             names = {key: name for key, name in own.items() if isinstance(name, str)}
             alone = to_mapping(variants.type_of({key: names[key] for key in names if key == first})())
-            defaults = to_mapping(variants.type_of(names)()) | {key: alone[key] for key in variants.selectors}
+            defaults = to_mapping(variants.type_of(names)()) | {
+                key: alone[key] for key in variants.selectors if key in alone
+            }
             content[section] = {
                 key: value for key, value in own.items() if key == first or _differs(value, defaults.get(key, ...))
             }

@@ -3,11 +3,11 @@ before they are added, so that none disappears behind another with a larger spre
 
 import numpy as np
 
-from trainers.algorithms import AdvantageBatch, Algorithm, AlgorithmOptions, PerToken, per_episode
+from trainers.algorithms import AdvantageBatch, Algorithm, PerToken, RewardOptions, per_episode
 from trainers.algorithms.grpo import group_relative
 
 
-def advantages(batch: AdvantageBatch, options: AlgorithmOptions) -> PerToken:
+def advantages(batch: AdvantageBatch, options: RewardOptions) -> PerToken:
     components = [sample.components for sample in batch.samples]
     columns = [
         np.array([own.get(name, 0.0) for own in components])
@@ -19,4 +19,4 @@ def advantages(batch: AdvantageBatch, options: AlgorithmOptions) -> PerToken:
     return per_episode(batch, (adv_B - kept_B.mean()) / (kept_B.std() + 1e-6))
 
 
-GDPO = Algorithm("gdpo", AlgorithmOptions, advantages)
+GDPO = Algorithm("gdpo", RewardOptions, advantages)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -25,7 +27,7 @@ def test_shuffles_of_billions_need_no_memory_and_differ_by_key() -> None:
 
 
 def test_a_pass_contains_every_task_once_and_the_next_has_another_order() -> None:
-    curriculum = TaskCurriculum(range(10), CurriculumConfig(), seed=3)
+    curriculum = TaskCurriculum(range(10), None, seed=3)
     indices = [index for step in range(8) for index in curriculum.next_tasks(step, 5)]
     for start in range(0, 40, 10):
         assert sorted(indices[start : start + 10]) == list(range(10))
@@ -47,8 +49,8 @@ def test_unsolved_tasks_are_replayed_until_they_are_solved() -> None:
 
 
 def test_tasks_of_middling_difficulty_are_replayed_most_and_solved_ones_sometimes() -> None:
-    config = CurriculumConfig(replay_fraction=0.5)
-    curriculum = TaskCurriculum(range(1_000_000), config, seed=0, by_difficulty=True)
+    config = CurriculumConfig(replay_fraction=0.5, replay_by="difficulty")
+    curriculum = TaskCurriculum(range(1_000_000), config, seed=0)
     first = curriculum.next_tasks(0, 300)
     solved, middling, hopeless = first[:100], first[100:200], first[200:]
     rates = dict.fromkeys(solved, 1.0) | dict.fromkeys(middling, 0.5) | dict.fromkeys(hopeless, 0.0)
@@ -65,12 +67,12 @@ def test_tasks_of_middling_difficulty_are_replayed_most_and_solved_ones_sometime
         assert len(set(again)) == 20, "none twice in a step"
 
 
-@pytest.mark.parametrize("by_difficulty", [False, True])
-def test_its_state_can_be_saved_and_restored_exactly(by_difficulty: bool) -> None:
-    config = CurriculumConfig(replay_fraction=0.3)
+@pytest.mark.parametrize("by", ["unsolved", "difficulty"])
+def test_its_state_can_be_saved_and_restored_exactly(by: Any) -> None:
+    config = CurriculumConfig(replay_fraction=0.3, replay_by=by)
 
     def new() -> TaskCurriculum:
-        return TaskCurriculum(range(50), config, seed=1, by_difficulty=by_difficulty)
+        return TaskCurriculum(range(50), config, seed=1)
 
     uninterrupted, interrupted = new(), new()
     for step in range(6):

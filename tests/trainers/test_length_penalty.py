@@ -48,8 +48,8 @@ def test_a_run_trains_on_the_shaped_rewards_and_repeats_tasks_by_difficulty(tmp_
         tmp_path,
         steps=4,
         save_episodes_every=1,
-        curriculum={"replay_fraction": 0.5},
-        algorithm={"length_penalty": 0.4, "replay_by": "difficulty", "kl": 0.01, "reference_sync": [2, 0.5]},
+        curriculum={"replay_fraction": 0.5, "replay_by": "difficulty"},
+        algorithm={"length_penalty": 0.4, "kl": 0.01, "reference_sync": [2, 0.5]},
         validation=None,
     )
     train(config)

@@ -93,7 +93,6 @@ REFUSED = [
     ({"kl": 0.1, "reference_sync": [2.5, 0.1]}, "must be steps and a fraction"),
     ({"kl": 0.1, "reference_sync": [2, 1.5]}, "must be steps and a fraction"),
     ({"kl": 0.1, "reference_sync": [2]}, "must be steps and a fraction"),
-    ({"replay_by": "difficulty"}, "algorithm.replay_by='difficulty' has no effect without curriculum.replay_fraction"),
     ({"length_penalty": -0.1}, "length_penalty=-0.1 must be 0 or more"),
 ]
 

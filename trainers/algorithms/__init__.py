@@ -9,6 +9,8 @@ from trainers.algorithms.options import (
     GroupOptions,
     GroupRelativeOptions,
     LossOptions,
+    RatioOptions,
+    RewardOptions,
     ValueOptions,
 )
 from trainers.algorithms.registry import ALGORITHMS, LOSSES, algorithm_options, make_algorithm
@@ -27,6 +29,8 @@ __all__ = [
     "Loss",
     "LossOptions",
     "PerToken",
+    "RatioOptions",
+    "RewardOptions",
     "RolloutRequest",
     "ValueOptions",
     "algorithm_options",

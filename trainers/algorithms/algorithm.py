@@ -110,7 +110,7 @@ class AlgorithmRun:
         self.value = options if isinstance(options, ValueOptions) else None
         needed = {"values": self.value is not None, "ref_logp": options.kl_reward > 0}
         self.required_signals = frozenset(algorithm.signals) | {name for name, is_needed in needed.items() if is_needed}
-        self.dynamic_sampling = options.dynamic_sampling if isinstance(options, GroupOptions) else 0
+        self.dynamic_sampling = options.dynamic_sampling
         self.teacher_kl = loss.teacher_kl
         self._loss = loss
         self._greedy = GreedyBaselineCache() if any(request.greedy for request in self.rollout_plan()) else None

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 from trainers.algorithms.advantages import AdvantageBatch, PerToken, zeros
 from trainers.algorithms.algorithm import Algorithm
 from trainers.algorithms.losses import REINFORCE, Loss
-from trainers.algorithms.options import AlgorithmOptions, LossOptions
-from trainers.option_checks import idle, positive
+from trainers.algorithms.options import AlgorithmOptions, LossOptions, RatioOptions
+from trainers.option_checks import positive
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -21,21 +21,30 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class DistillationOptions(AlgorithmOptions):
+class DistillationOptions(RatioOptions):
     """Options of distillation by the sampled tokens."""
 
+    teacher: str = ""
+    """The model to learn from: a Hugging Face folder or hub id with the vocabulary of the model, which is loaded
+    frozen; or an OpenAI-compatible endpoint that returns ``prompt_logprobs`` as vLLM does, and the model's name there:
+    ``http://localhost:8000/v1#NAME``."""
     kl_reward: float = 1.0
     """Factor of the advantages."""
 
     def check(self, problems: list[str]) -> None:
         super().check(problems)
         positive(self, "algorithm.", ("kl_reward",), problems)
-        _check_teacher(self, problems)
+        if not self.teacher:
+            problems.append("algorithm.teacher is missing: a Hugging Face folder, a hub id, or http://HOST/v1#NAME")
 
 
 @dataclass(frozen=True)
 class GkdOptions(AlgorithmOptions):
     """Options of distillation over the whole vocabulary."""
+
+    teacher: str = ""
+    """The model to learn from: a Hugging Face folder or hub id with the vocabulary of the model, which is loaded
+    frozen."""
 
     @property
     def needs_reference(self) -> bool:
@@ -43,21 +52,13 @@ class GkdOptions(AlgorithmOptions):
 
     def check(self, problems: list[str]) -> None:
         super().check(problems)
-        _check_teacher(self, problems)
-        idle(self, "algorithm.", ("kl_reward",), "with algorithm.name=gkd", problems)
-        if self.loss != GKD.loss.name:
-            problems.append(f"algorithm.loss={self.loss!r} has no effect with algorithm.name=gkd; remove it")
+        if not self.teacher:
+            problems.append("algorithm.teacher is missing: a Hugging Face folder or a hub id")
         if self.teacher_is_endpoint:
             problems.append(
                 f"algorithm.teacher={self.teacher!r} with algorithm.name=gkd, which needs the whole distribution of a "
                 "local model; use algorithm.name=distillation"
             )
-
-
-def _check_teacher(options: AlgorithmOptions, problems: list[str]) -> None:
-    idle(options, "algorithm.", ("kl", "format_penalty"), f"with algorithm.name={options.name}", problems)
-    if not options.teacher:
-        problems.append("algorithm.teacher is missing: a Hugging Face folder, a hub id, or http://HOST/v1#NAME")
 
 
 def advantages(batch: AdvantageBatch, options: DistillationOptions) -> PerToken:

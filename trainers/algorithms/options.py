@@ -13,6 +13,8 @@ from trainers.option_checks import idle, positive
 
 Aggregation = Literal["token-mean", "sequence-mean", "constant"]
 """How the losses of tokens are weighted; see :attr:`AlgorithmOptions.aggregation`."""
+OldLogprobs = Literal["auto", "sampler", "trainer"]
+"""See :attr:`RatioOptions.old_logprobs`."""
 
 
 def check_parts(owner: str, functions: Mapping[str, object], aggregation: object) -> None:
@@ -40,7 +42,8 @@ class Options:
 
 @dataclass(frozen=True)
 class AlgorithmOptions(Options):
-    """What is sampled per task, how rewards become advantages, and the loss. These options every algorithm reads.
+    """What is sampled per task, how rewards become advantages, and the loss. These options every algorithm reads; what
+    it does not have reads as its default, 0 or empty.
 
     Options of the loss limit the ratio to the old log-probs; see ``old_logprobs``.
     """
@@ -48,8 +51,6 @@ class AlgorithmOptions(Options):
     name: str = ""
     """The algorithm, or ``my_module:MY_ALGORITHM`` for a ``trainers.algorithms.Algorithm`` of your own. The other
     options depend on it and on the loss; ``--algorithm.name NAME --help`` shows them."""
-    loss: str = ""
-    """The loss, or ``my_module:MY_LOSS`` for a ``trainers.algorithms.Loss`` of your own."""
     group_size: int = 8
     """Stochastic episodes per task."""
     groups_per_step: int = 16
@@ -59,34 +60,51 @@ class AlgorithmOptions(Options):
     roles: every agent's part of it), however many tokens and branches it has; ``constant`` divides each episode's sum
     by the maximum number of tokens (``sampling.max_response_tokens``, else ``sampling.max_tokens``). The default is
     that of the algorithm or, if it has none, of the loss."""
-    old_logprobs: Literal["auto", "sampler", "trainer"] = "auto"
-    """The old log-probs, to which the loss limits the ratio. ``sampler``: those the tokens were sampled with; the ratio
-    then also covers sampling ahead and rounding differences between sampler and trainer (verl's bypass mode).
-    ``trainer``: those of the trainer before the update; the loss is also weighted with their ratio to the sampler's,
-    limited by ``importance_cap`` and ``importance_mode``, by default truncated to 2 (decoupled PPO with truncated
-    importance sampling, TRL's default). This takes another forward pass if there are several optimizer steps per batch.
-    ``auto``: the sampler's, until rounding alone would limit more than 1 % of the tokens; from then on the
-    trainer's."""
     epochs: int = 1
     """Passes over each batch of episodes."""
     minibatches: int = 1
     """Optimizer steps per pass, at most one per group that is trained on."""
-    kl: float = 0.0
-    """Weight of the KL divergence from the reference model in the loss (estimator k3); 0 for none. The reference is
-    ``teacher`` or, without one, the model with adapters disabled (in full fine-tuning a frozen copy)."""
-    kl_reward: float = 0.0
-    """Weight of the KL divergence from the reference model (estimator k1: the log-ratio) in the reward of every
-    token; 0 for none."""
-    teacher: str = ""
-    """A model to learn from, which takes the place of the reference: a Hugging Face folder or hub id with the
-    vocabulary of the model, which is loaded frozen; or, without ``kl``, an OpenAI-compatible endpoint that returns
-    ``prompt_logprobs`` as vLLM does, and the model's name there: ``http://localhost:8000/v1#NAME``."""
     overlong: Literal["keep", "mask"] = "keep"
     """``mask`` excludes episodes that were truncated by a token or time limit: their reward does not evaluate the
     sampled text."""
-    format_penalty: float = 0.0
-    """Subtracted from the reward to train on, multiplied by the fraction of the episode's turns whose reply could not
-    be parsed; ``reward/mean`` does not include it."""
+
+    # Options of some algorithms, which define a field of the name.
+
+    @property
+    def loss(self) -> str:
+        return ""
+
+    @property
+    def old_logprobs(self) -> OldLogprobs:
+        return "sampler"
+
+    @property
+    def kl(self) -> float:
+        return 0.0
+
+    @property
+    def kl_reward(self) -> float:
+        return 0.0
+
+    @property
+    def teacher(self) -> str:
+        return ""
+
+    @property
+    def format_penalty(self) -> float:
+        return 0.0
+
+    @property
+    def dynamic_sampling(self) -> int:
+        return 0
+
+    @property
+    def length_penalty(self) -> float:
+        return 0.0
+
+    @property
+    def reference_sync(self) -> tuple[float, float] | None:
+        return None
 
     @property
     def needs_reference(self) -> bool:
@@ -101,16 +119,27 @@ class AlgorithmOptions(Options):
     def check(self, problems: list[str]) -> None:
         super().check(problems)
         positive(self, "algorithm.", ("group_size", "groups_per_step", "epochs", "minibatches"), problems)
-        at_least_0(self, ("kl", "kl_reward", "format_penalty"), problems)
-        if self.teacher and not self.needs_reference:
-            idle(self, "algorithm.", ("teacher",), "without kl or kl_reward", problems)
         if self.teacher_is_endpoint and not self.teacher.rpartition("#")[0]:
             problems.append(f"algorithm.teacher={self.teacher!r} has no name of a model; write {self.teacher}#NAME")
-        if self.teacher_is_endpoint and self.kl:
-            problems.append(
-                f"algorithm.kl={self.kl} with algorithm.teacher={self.teacher!r}, which is not asked in updates; use "
-                "kl_reward, or a local teacher"
-            )
+
+
+@dataclass(frozen=True)
+class RatioOptions(AlgorithmOptions):
+    """Options of algorithms with a choice of losses, which limit the ratio to the old log-probs."""
+
+    loss: str = ""
+    """The loss, or ``my_module:MY_LOSS`` for a ``trainers.algorithms.Loss`` of your own."""
+    old_logprobs: OldLogprobs = "auto"
+    """The old log-probs, to which the loss limits the ratio. ``sampler``: those the tokens were sampled with; the ratio
+    then also covers sampling ahead and rounding differences between sampler and trainer (verl's bypass mode).
+    ``trainer``: those of the trainer before the update; the loss is also weighted with their ratio to the sampler's,
+    limited by ``importance_cap`` and ``importance_mode``, by default truncated to 2 (decoupled PPO with truncated
+    importance sampling, TRL's default). This takes another forward pass if there are several optimizer steps per batch.
+    ``auto``: the sampler's, until rounding alone would limit more than 1 % of the tokens; from then on the
+    trainer's."""
+
+    def check(self, problems: list[str]) -> None:
+        super().check(problems)
         if self.old_logprobs == "trainer" and self.epochs * self.minibatches == 1:
             bounds = self.ratio_bounds if isinstance(self, LossOptions) else ()
             when = "with old_logprobs=trainer and one optimizer step per batch: the ratio is 1"
@@ -118,7 +147,37 @@ class AlgorithmOptions(Options):
 
 
 @dataclass(frozen=True)
-class GroupOptions(AlgorithmOptions):
+class RewardOptions(RatioOptions):
+    """Options of algorithms that learn from rewards."""
+
+    kl: float = 0.0
+    """Weight of the KL divergence from the reference model in the loss (estimator k3); 0 for none. The reference is
+    ``teacher`` or, without one, the model with adapters disabled (in full fine-tuning a frozen copy)."""
+    kl_reward: float = 0.0
+    """Weight of the KL divergence from the reference model (estimator k1: the log-ratio) in the reward of every
+    token; 0 for none."""
+    teacher: str = ""
+    """A model to learn from, which takes the place of the reference: a Hugging Face folder or hub id with the
+    vocabulary of the model, which is loaded frozen; or, without ``kl``, an OpenAI-compatible endpoint that returns
+    ``prompt_logprobs`` as vLLM does, and the model's name there: ``http://localhost:8000/v1#NAME``."""
+    format_penalty: float = 0.0
+    """Subtracted from the reward to train on, multiplied by the fraction of the episode's turns whose reply could not
+    be parsed; ``reward/mean`` does not include it."""
+
+    def check(self, problems: list[str]) -> None:
+        super().check(problems)
+        at_least_0(self, ("kl", "kl_reward", "format_penalty"), problems)
+        if self.teacher and not self.needs_reference:
+            idle(self, "algorithm.", ("teacher",), "without kl or kl_reward", problems)
+        if self.teacher_is_endpoint and self.kl:
+            problems.append(
+                f"algorithm.kl={self.kl} with algorithm.teacher={self.teacher!r}, which is not asked in updates; use "
+                "kl_reward, or a local teacher"
+            )
+
+
+@dataclass(frozen=True)
+class GroupOptions(RewardOptions):
     """Options of algorithms whose advantages are differences within a group: a group whose episodes all got the same
     reward has none.
     """
@@ -134,10 +193,6 @@ class GroupOptions(AlgorithmOptions):
     """Weight of a reward for short replies relative to those of the group (Kimi k1.5): half of it is added to the
     group's shortest episode and subtracted from its longest; failed episodes are not rewarded for being short. 0 for
     none. ``reward/mean`` does not include it."""
-    replay_by: Literal["unsolved", "difficulty"] = "unsolved"
-    """Which earlier tasks ``curriculum.replay_fraction`` repeats. ``unsolved``: those whose group did not succeed as a
-    whole. ``difficulty``: any, the sooner the closer the success rate of its last group was to one half; solved and
-    hopeless ones now and then."""
     reference_sync: tuple[float, float] | None = None
     """Moves the reference of the KL divergence towards the policy: after every how many steps, and by which fraction.
     ``512 0.6`` is TRL's ``sync_ref_model``, ``1 0.01`` a moving average; none to keep the model before training."""
@@ -167,7 +222,7 @@ class GroupRelativeOptions(GroupOptions):
 
 
 @dataclass(frozen=True)
-class DiscountOptions(AlgorithmOptions):
+class DiscountOptions(RewardOptions):
     """Options of algorithms that assign credit to single turns or tokens."""
 
     gamma: float = 1.0
@@ -179,7 +234,7 @@ class DiscountOptions(AlgorithmOptions):
 
 
 @dataclass(frozen=True)
-class ValueOptions(AlgorithmOptions):
+class ValueOptions(RewardOptions):
     """Options of algorithms with a value head: a linear layer on the model's last hidden states that predicts the
     return.
     """

@@ -19,7 +19,7 @@ from trainers.algorithms.dr_grpo import DR_GRPO
 from trainers.algorithms.grpo import GRPO
 from trainers.algorithms.losses import CISPO, CLIP, DPPO, GSPO, Loss
 from trainers.algorithms.losses import REINFORCE as REINFORCE_LOSS
-from trainers.algorithms.options import Aggregation, AlgorithmOptions, LossOptions
+from trainers.algorithms.options import Aggregation, AlgorithmOptions, LossOptions, RatioOptions
 from trainers.algorithms.ppo import PPO
 from trainers.algorithms.rebn import REBN
 from trainers.algorithms.reinforce import REINFORCE
@@ -80,7 +80,9 @@ def options_of(algorithm: Algorithm, options: AlgorithmOptions) -> AlgorithmOpti
         for entry in fields(options)
         if (value := getattr(options, entry.name)) != getattr(before, entry.name)
     }
-    if loss is not previous.loss:  # chosen, although it is the default of this combination
+    if (
+        isinstance(options, RatioOptions) and loss is not previous.loss
+    ):  # chosen, although it is the default of this combination
         changed["loss"] = options.loss
     return algorithm_options(algorithm, **changed)
 
@@ -122,7 +124,10 @@ def options_type(chosen: Mapping[str, Any]) -> type[AlgorithmOptions]:
         algorithm, name = name, _path_of(name)
     else:
         algorithm = find_object(name, ALGORITHMS, Algorithm, "algorithm.name")
-    loss_name = chosen.get("loss", algorithm.loss.name)
+    check_options_type(algorithm.options, AlgorithmOptions, algorithm.name)
+    loss_name = algorithm.loss.name
+    if issubclass(algorithm.options, RatioOptions):
+        loss_name = chosen.get("loss", loss_name)
     loss = (
         algorithm.loss if loss_name == algorithm.loss.name else find_object(loss_name, LOSSES, Loss, "algorithm.loss")
     )
@@ -156,7 +161,6 @@ def owners_of(option: str) -> list[str]:
 
 @functools.cache
 def _combine(algorithm: Algorithm, name: str, loss: Loss, loss_name: str) -> type[AlgorithmOptions]:
-    check_options_type(algorithm.options, AlgorithmOptions, algorithm.name)
     check_options_type(loss.options, LossOptions, loss.name)
     both = {entry.name for entry in fields(algorithm.options)} & {entry.name for entry in fields(loss.options)}
     if both:
@@ -164,13 +168,15 @@ def _combine(algorithm: Algorithm, name: str, loss: Loss, loss_name: str) -> typ
             f"algorithm {algorithm.name!r} and loss {loss.name!r} both have an option {', '.join(sorted(both))}; "
             "rename one of them"
         )
+    own: list[tuple[str, Any, Any]] = [
+        ("name", _described("name", ALGORITHMS), field(default=name)),
+        ("aggregation", Aggregation, field(default=algorithm.aggregation or loss.aggregation)),
+    ]
+    if issubclass(algorithm.options, RatioOptions):
+        own.append(("loss", _described("loss", LOSSES), field(default=loss_name)))
     kind = make_dataclass(
         "AlgorithmOptions",
-        [
-            ("name", _described("name", ALGORITHMS), field(default=name)),
-            ("loss", _described("loss", LOSSES), field(default=loss_name)),
-            ("aggregation", Aggregation, field(default=algorithm.aggregation or loss.aggregation)),
-        ],
+        own,
         bases=(loss.options, algorithm.options),
         frozen=True,
         namespace={"__doc__": AlgorithmOptions.__doc__},

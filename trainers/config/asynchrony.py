@@ -37,5 +37,5 @@ def check_asynchrony(
         )
     if has_opponents and asynchrony.steps_ahead > 1:
         problems.append(
-            f"{option} with opponents.role: the opponents of an episode in progress would change; use at most 1"
+            f"{option} with a role that has copies: the opponents of an episode in progress would change; use at most 1"
         )

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Literal
 
-from trainers.algorithms.options import AlgorithmOptions, GroupOptions
+from trainers.algorithms.options import AlgorithmOptions
 from trainers.algorithms.registry import SELECTORS, algorithm_options, options_type, owners_of
 from trainers.config.asynchrony import AsynchronyConfig, check_asynchrony
 from trainers.config.checkpoint import CheckpointConfig, check_checkpoint
@@ -16,18 +17,20 @@ from trainers.config.model import LoraModelConfig, ModelConfig, check_model, mod
 from trainers.config.optimizer import OptimizerConfig, check_optimizer, learning_rate_warnings
 from trainers.config.roles import OpponentsConfig, Roles, check_roles, opponent_warnings
 from trainers.config.sampler import check_sampler
-from trainers.option_checks import idle, positive, raise_if_any
+from trainers.option_checks import positive, raise_if_any
 from trainers.sampler_backends import SamplerOptions
 from trainers.sampler_backends import registry as sampler_registry
 
 
 @dataclass(frozen=True)
 class CurriculumConfig:
-    """Selection of the training tasks."""
+    """Repetition of earlier training tasks. ``curriculum: null`` (``--curriculum none``), the default, for none."""
 
-    replay_fraction: float = 0.0
-    """Fraction of each step's groups that repeat earlier training tasks that are not solved yet: not all episodes of
-    their group succeeded; or those that ``algorithm.replay_by`` names."""
+    replay_fraction: float = 0.3
+    """Fraction of each step's groups that repeat earlier training tasks."""
+    replay_by: Literal["unsolved", "difficulty"] = "unsolved"
+    """Which tasks they repeat. ``unsolved``: those whose group did not succeed as a whole. ``difficulty``: any, the
+    sooner the closer the success rate of its last group was to one half; solved and hopeless ones now and then."""
 
 
 @dataclass(frozen=True)
@@ -79,7 +82,7 @@ class TrainConfig:
     )
     """Options of the algorithm ``algorithm.name`` and of its loss."""
     entropy: EntropyConfig = field(default_factory=EntropyConfig)
-    curriculum: CurriculumConfig = field(default_factory=CurriculumConfig)
+    curriculum: CurriculumConfig | None = None
     optimizer: OptimizerConfig = field(default_factory=OptimizerConfig)
     validation: ValidationConfig | None = field(default_factory=ValidationConfig)
     checkpoint: CheckpointConfig | None = field(default_factory=CheckpointConfig)
@@ -122,10 +125,11 @@ def validate(config: TrainConfig) -> list[str]:
     positive(config, "", ("steps", "threads"), problems)
     algorithm.check(problems)
     check_entropy(config.entropy, problems)
-    if config.curriculum.replay_fraction == 0 and isinstance(algorithm, GroupOptions):
-        idle(algorithm, "algorithm.", ("replay_by",), "without curriculum.replay_fraction", problems)
-    if not 0 <= config.curriculum.replay_fraction < 1:
-        problems.append(f"curriculum.replay_fraction={config.curriculum.replay_fraction} must be in [0, 1)")
+    if config.curriculum is not None and not 0 < config.curriculum.replay_fraction < 1:
+        problems.append(
+            f"curriculum.replay_fraction={config.curriculum.replay_fraction} must be between 0 and 1; "
+            "curriculum: null for none"
+        )
     if config.validation is not None:
         positive(config.validation, "validation.", ("every", "tasks", "samples"), problems)
         if config.validation.best and not config.validation.best.startswith("validation/"):

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from trainers.algorithms import AlgorithmRun, GroupOptions, PerToken, ValueOptions
+from trainers.algorithms import AlgorithmRun, PerToken, ValueOptions
 from trainers.algorithms.advantages import select
 from trainers.array_types import FloatArray
 from trainers.batching.token_count import TokenCount
@@ -99,9 +99,9 @@ class LearnerSet:
             weight = entropy_weights[adapter]
             per_token = select(targets, chosen)
             updates[adapter] = learner.update(step, mine, per_token, algorithm, weight, fresh=fresh)
-        options = algorithm.options
-        if isinstance(options, GroupOptions) and options.reference_sync and not (step + 1) % options.reference_sync[0]:
-            self._policy.move_reference(options.reference_sync[1])
+        every, fraction = algorithm.options.reference_sync or (0, 0.0)
+        if every and not (step + 1) % every:
+            self._policy.move_reference(fraction)
         return updates
 
     def state_dict(self) -> dict[str, Any]:

@@ -42,24 +42,22 @@ class TaskCurriculum:
 
     Args:
         tasks: The training tasks.
-        config: Fraction of groups that repeat earlier tasks.
+        config: Which earlier tasks are repeated and how often; ``None`` for none.
         seed: Seed of the order.
-        by_difficulty: Repeat any earlier task, most often those that are solved about half of the time, instead of
-            those that are not solved yet.
     """
 
-    def __init__(self, tasks: Sized, config: CurriculumConfig, seed: int, *, by_difficulty: bool = False) -> None:
+    def __init__(self, tasks: Sized, config: CurriculumConfig | None, seed: int) -> None:
         self._tasks = tasks
-        self._config = config
+        self._fraction = 0.0 if config is None else config.replay_fraction
+        self._by_difficulty = config is not None and config.replay_by == "difficulty"
         self._seed = seed
         self._drawn = 0
-        self._by_difficulty = by_difficulty
         self._rates: dict[int, float] = {}  # success rates of the tasks to repeat, in a fixed order
 
     def next_tasks(self, step: int, groups: int) -> list[int]:
         """Return the task indices of one step: some earlier tasks again, the rest new ones."""
         generator = random.Random(stream_seed("replay", self._seed, step))
-        wanted = min(round(groups * self._config.replay_fraction), len(self._rates))
+        wanted = min(round(groups * self._fraction), len(self._rates))
         if self._by_difficulty:  # without replacement: Efraimidis and Spirakis 2006
             waits = {index: generator.expovariate(rate * (1 - rate) + _RARELY) for index, rate in self._rates.items()}
             again = sorted(waits, key=lambda index: waits[index])[:wanted]
@@ -73,7 +71,7 @@ class TaskCurriculum:
 
     def update(self, success_rate: dict[int, float]) -> None:
         """Record the success rate of each task's group in the step."""
-        if self._config.replay_fraction == 0:
+        if self._fraction == 0:
             return
         for index, rate in success_rate.items():
             if rate >= 1.0 and not self._by_difficulty:

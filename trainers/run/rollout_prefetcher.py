@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from rllm_gym.samplers.protocol import SamplerError
-from trainers.algorithms import AlgorithmRun, GroupOptions
+from trainers.algorithms import AlgorithmRun
 from trainers.config import RoleAssignment, TrainConfig
 from trainers.process_group import ProcessGroup
 from trainers.rollouts.collector import RolloutAbandoned, RolloutBatch, RolloutCollector, concatenate
@@ -102,8 +102,7 @@ class RolloutPrefetcher:
         adapter_of = self._assignment.weights if self._collector.train_env.workflow is not None else None
         options = self._config.algorithm
         samples = samples_of(batch.fresh, options.format_penalty, adapter_of)
-        if isinstance(options, GroupOptions):
-            samples = with_length_penalty(samples, options.length_penalty)
+        samples = with_length_penalty(samples, options.length_penalty)
         if not self._caches_baselines:
             return samples
         version = self._publisher.version_of(batch.oldest_sync)

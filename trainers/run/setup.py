@@ -121,8 +121,7 @@ def open_run(
         max_tokens = config.sampling.max_response_tokens or config.sampling.reply_limit
         algorithm_run = make_algorithm(config.algorithm, max_tokens)
         learners = LearnerSet(policy, config.optimizer, config.steps, algorithm_run.value, ranks)
-        by_difficulty = getattr(config.algorithm, "replay_by", "") == "difficulty"
-        curriculum = TaskCurriculum(train_env.train, config.curriculum, config.seed, by_difficulty=by_difficulty)
+        curriculum = TaskCurriculum(train_env.train, config.curriculum, config.seed)
         entropy = {adapter: EntropyBonus(config.entropy, config.steps) for adapter in policy.adapters}
         opponents = OpponentPool(config.opponents) if config.opponents.role else None
         new_sampler = functools.partial(make_sampler, policy, config)
