@@ -1,6 +1,5 @@
 """A pool of killable workers: any work with a deadline, in threads, processes or Ray actors."""
 
-from rllm_gym.core.background_loop import BackgroundLoop
 from rllm_gym.runtime.errors import (
     CpuTimeExceeded,
     DeadlineExceeded,
@@ -14,7 +13,6 @@ from rllm_gym.runtime.pool import KINDS, Actor, Kind, WorkerPool
 __all__ = [
     "KINDS",
     "Actor",
-    "BackgroundLoop",
     "CpuTimeExceeded",
     "DeadlineExceeded",
     "Kind",

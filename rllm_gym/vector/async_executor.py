@@ -11,7 +11,8 @@ from functools import partial
 from typing import Any
 
 from rllm_gym.core import EnvironmentFault
-from rllm_gym.runtime import BackgroundLoop, WorkerPool
+from rllm_gym.core.background_loop import BackgroundLoop
+from rllm_gym.runtime import WorkerPool
 from rllm_gym.runtime.env_building import EnvBuildSpec
 from rllm_gym.runtime.env_host import EnvHost, StepResult
 from rllm_gym.runtime.env_worker import EnvDeadlines, EnvWorker, close_quietly

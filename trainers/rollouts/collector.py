@@ -12,6 +12,7 @@ from typing import Any
 
 from rllm_gym.chat import ChatRenderer
 from rllm_gym.core import Episode, Task, stream_seed
+from rllm_gym.core.background_loop import BackgroundLoop
 from rllm_gym.engine import (
     AgentExecutionEngine,
     AgentWorkflowEngine,
@@ -20,7 +21,6 @@ from rllm_gym.engine import (
     EpisodeSpec,
     Role,
 )
-from rllm_gym.runtime import BackgroundLoop
 from rllm_gym.samplers.protocol import Sampler, SamplingParams, WeightUpdate
 from trainers.algorithms import RolloutRequest
 from trainers.config import EnvConfig, RoleAssignment, SamplingConfig

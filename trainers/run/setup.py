@@ -8,7 +8,7 @@ import logging
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from rllm_gym.runtime import BackgroundLoop
+from rllm_gym.core.background_loop import BackgroundLoop
 from rllm_gym.samplers.protocol import Sampler
 from trainers.algorithms import make_algorithm
 from trainers.callbacks import Callback

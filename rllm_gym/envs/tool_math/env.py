@@ -74,7 +74,8 @@ class ToolMathEnv(SandboxedQuestionEnv):
     Args:
         tasks: As for ``rllm/Math-v0``: ``None`` for the built-in problems, a path, ``"hf:…"``, rows or a task set.
         families: Built-in families to draw from, ``None`` for all: see :class:`rllm_gym.envs.math.MathEnv`.
-        difficulty: Of built-in problems: 1 (easy) to 5, a pair ``(lowest, highest)``, or ``None`` for all.
+        difficulty: Of built-in problems, 0 to 8, a pair ``(lowest, highest)``, or ``None`` for 1 to 5: see
+            :class:`rllm_gym.envs.math.MathEnv`.
         split: ``"train"``, ``"validation"`` or ``"test"``; ``None`` means ``"train"`` for built-in problems and every
             row of a file.
         task_seed: A different seed gives different built-in problems.
