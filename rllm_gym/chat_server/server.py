@@ -13,7 +13,7 @@ from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING, Any, Self
 
 from rllm_gym.chat_server.replies import ChatReply, completion, events
-from rllm_gym.chat_server.requests import ChatRequest, RequestError, chat_request
+from rllm_gym.chat_server.requests import ChatRequest, RequestError, chat_request, json_object, shown
 from rllm_gym.chat_server.responses_api import response, response_events, responses_request
 from rllm_gym.samplers.protocol import SamplerError
 
@@ -25,6 +25,7 @@ _log = logging.getLogger(__name__)
 _BODY_S = 60.0  # for the body of a request, which has a place among max_replies from its beginning
 
 Respond = Callable[[ChatRequest], Awaitable[ChatReply]]
+Step = Callable[[str], Awaitable[dict[str, Any]]]
 
 
 class ChatServer:
@@ -35,6 +36,7 @@ class ChatServer:
     Args:
         respond: Returns the reply to a request, of which it is asked ``n`` times. May raise
             :class:`~rllm_gym.chat_server.RequestError`; a :class:`~rllm_gym.samplers.SamplerError` becomes status 503.
+        step: Returns what an action did, for ``POST {url}/step`` with ``{"action": text}``. May raise as ``respond``.
         model: The name of the model, if a request has none.
         host, port: Where to listen; port 0 takes a free one.
         key: What requests must send as the API key; by default a secret of this server. With ``""`` none is needed, and
@@ -57,6 +59,7 @@ class ChatServer:
         self,
         respond: Respond,
         *,
+        step: Step | None = None,
         model: str = "rllm-gym",
         host: str = "127.0.0.1",
         port: int = 0,
@@ -65,7 +68,7 @@ class ChatServer:
         max_replies: int = sys.maxsize,
         shutdown_s: float = 1.0,
     ) -> None:
-        self._respond, self._model, self._address = respond, model, (host, port)
+        self._respond, self._step, self._model, self._address = respond, step, model, (host, port)
         self._max_body_bytes, self._shutdown_s = max_body_bytes, shutdown_s
         self._max_replies, self._asked = max_replies, 0
         self.key = secrets.token_urlsafe(24) if key is None else key
@@ -84,6 +87,8 @@ class ChatServer:
         app.router.add_post("/v1/chat/completions", self._completions)
         app.router.add_post("/v1/responses", self._responses)
         app.router.add_get("/v1/models", self._models)
+        if self._step is not None:
+            app.router.add_post("/v1/step", self._stepped)
         runner = web.AppRunner(app, access_log=None, handler_cancellation=True, shutdown_timeout=self._shutdown_s)
         async with AsyncExitStack() as opened:
             await runner.setup()
@@ -112,6 +117,20 @@ class ChatServer:
 
     async def _responses(self, request: web.Request) -> web.StreamResponse:
         return await self._answer(request, responses_request, response, response_events)
+
+    async def _stepped(self, request: web.Request) -> web.Response:
+        from aiohttp import web
+
+        assert self._step is not None
+        try:
+            self._check_key(request)
+            action = json_object(await self._body(request)).get("action")
+            if not isinstance(action, str):
+                raise RequestError(f"action={shown(action)} must be a text")
+            with _failures_as_request_errors():
+                return web.json_response(await self._step(action))
+        except RequestError as error:
+            return web.json_response(error.body(), status=error.status)
 
     async def _answer(
         self,
@@ -153,20 +172,12 @@ class ChatServer:
             self._asked -= replies
 
     async def _replies(self, asked: ChatRequest) -> list[ChatReply]:
-        try:
+        with _failures_as_request_errors():
             if asked.choices == 1:
                 return [await self._respond(asked)]
             async with asyncio.TaskGroup() as group:
                 tasks = [group.create_task(_awaited(self._respond(asked))) for _ in range(asked.choices)]
             return [task.result() for task in tasks]
-        except* RequestError as errors:
-            raise _first(errors) from None
-        except* SamplerError as errors:
-            raise RequestError(str(_first(errors)), status=503, code="sampler_failed") from None
-        except* Exception as errors:
-            error = _first(errors)
-            _log.warning("a chat request failed: %s: %s", type(error).__name__, error)
-            raise RequestError(f"{type(error).__name__}: {error}", status=503, code="request_failed") from None
 
     async def _body(self, request: web.Request) -> bytes:
         from aiohttp import web
@@ -191,6 +202,20 @@ class ChatServer:
 
 async def _awaited(reply: Awaitable[ChatReply]) -> ChatReply:
     return await reply
+
+
+@contextlib.contextmanager
+def _failures_as_request_errors() -> Iterator[None]:
+    try:
+        yield
+    except* RequestError as errors:
+        raise _first(errors) from None
+    except* SamplerError as errors:
+        raise RequestError(str(_first(errors)), status=503, code="sampler_failed") from None
+    except* Exception as errors:
+        error = _first(errors)
+        _log.warning("a request failed: %s: %s", type(error).__name__, error)
+        raise RequestError(f"{type(error).__name__}: {error}", status=503, code="request_failed") from None
 
 
 def _first(errors: BaseExceptionGroup[Any]) -> BaseException:
