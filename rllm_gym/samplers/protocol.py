@@ -59,7 +59,7 @@ class SamplingRequest:
         weights: Name of the weights to sample with: ``""`` for the default weights, else those loaded under
             this name (the LoRA adapter of a role, a frozen opponent).
         on_token: Called in the caller's event loop with each token but the last as soon as it is sampled, by samplers
-            that can tell (:class:`~rllm_gym.samplers.TorchSampler`). It changes nothing about the completion.
+            that can tell (``TorchSampler``, ``VLLMSampler``). It changes nothing about the completion.
     """
 
     ids: tuple[int, ...]
