@@ -47,6 +47,12 @@ def _round_trip(tokenizer: Any) -> str:
     return str(tokenizer.decode(ids, clean_up_tokenization_spaces=False)).strip()
 
 
+def has_channels(tokenizer: Any) -> bool:
+    """Return whether replies are in channels, so that what a token means depends on those that follow."""
+    added = tokenizer.get_added_vocab()
+    return all(f"<|{name}|>" in added for name in ("channel", "message", "start", "end"))
+
+
 @functools.lru_cache(maxsize=4)
 def reply_decoder(tokenizer: Any) -> Callable[[Sequence[int]], str]:
     """Return the function that gives the text of sampled ids, without special tokens.
@@ -59,7 +65,7 @@ def reply_decoder(tokenizer: Any) -> Callable[[Sequence[int]], str]:
     def plain(ids: Sequence[int]) -> str:
         return str(tokenizer.decode(ids, skip_special_tokens=True, clean_up_tokenization_spaces=False))
 
-    if any(f"<|{name}|>" not in added for name in ("channel", "message", "start", "end")):
+    if not has_channels(tokenizer):
         return plain
     channel, message = added["<|channel|>"], added["<|message|>"]
     ends = {added[f"<|{name}|>"] for name in ("start", "end", "return", "call") if f"<|{name}|>" in added}

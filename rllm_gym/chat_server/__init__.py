@@ -1,6 +1,6 @@
 """An OpenAI-compatible endpoint: chat completions and responses with tools and streaming, and ``GET /v1/models``."""
 
-from rllm_gym.chat_server.replies import ChatReply, reply_message
+from rllm_gym.chat_server.replies import ChatReply, reply_message, streamable
 from rllm_gym.chat_server.requests import (
     ChatRequest,
     RequestError,
@@ -21,4 +21,5 @@ __all__ = [
     "checked_tools",
     "conversation_of",
     "reply_message",
+    "streamable",
 ]

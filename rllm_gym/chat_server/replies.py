@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -11,6 +12,9 @@ from typing import Any
 from rllm_gym.core import InvalidAction
 from rllm_gym.parsing.tool_calls import parse_tool_calls
 
+# Where a call may begin, in any notation of parse_tool_calls; at the beginning also name.call(…) without a tag.
+_CALL_MAY_BEGIN = re.compile(r"[<\[{`]|\A\s*[\w.]*(?:\(|\Z)")
+
 
 @dataclass(frozen=True, slots=True)
 class ChatReply:
@@ -18,7 +22,7 @@ class ChatReply:
 
     Attributes:
         message: The assistant's message, as :func:`reply_message` returns it.
-        finish_reason: ``"stop"``, ``"length"`` or ``"tool_calls"``.
+        finish_reason: ``"stop"``, ``"length"`` or ``"tool_calls"``; ``""`` for a part of a reply.
         prompt_tokens, completion_tokens: Their numbers; 0 if they are unknown.
         conversation: Id of the conversation, if the server gives them; ``""`` for none.
         name: Unique name of the reply, the end of the response's id; ``""``: the server numbers its responses.
@@ -32,13 +36,33 @@ class ChatReply:
     name: str = ""
 
 
-def reply_message(text: str, *, tools: bool, name: str) -> dict[str, Any]:
+def streamable(text: str, *, tools: bool, stop: Sequence[str]) -> str:
+    """Return how much of the beginning of a reply is part of its content, however it goes on.
+
+    >>> streamable("The sum. <tool_call", tools=True, stop=())
+    'The sum.'
+    >>> streamable("one\\nEN", tools=False, stop=["END"])
+    'one\\n'
+    """
+    if tools:
+        held = _CALL_MAY_BEGIN.search(text)
+        text = text[: held.start() if held else None].rstrip()
+    held_back = 0
+    for each in stop:
+        lengths = range(min(len(each) - 1, len(text)), held_back, -1)
+        held_back = next((length for length in lengths if text.endswith(each[:length])), held_back)
+    return text[: len(text) - held_back]
+
+
+def reply_message(text: str, *, tools: bool, name: str, sent: str = "") -> dict[str, Any]:
     """Return the assistant's message of a text that the model wrote.
 
     Args:
         text: The whole text, with calls and reasoning.
         tools: Whether tools were offered. Calls are found only then, and a text with malformed calls stays a text.
         name: Unique in the conversation, the beginning of the ids of calls.
+        sent: What the client has got of the content. The content begins with it, also where it would be left out
+            besides calls as reasoning.
     """
     if tools:
         try:
@@ -54,7 +78,8 @@ def reply_message(text: str, *, tools: bool, name: str) -> dict[str, Any]:
                 }
                 for index, call in enumerate(parsed.calls)
             ]
-            return {"role": "assistant", "content": parsed.text or None, "tool_calls": calls}
+            content = parsed.text if parsed.text.startswith(sent) else sent
+            return {"role": "assistant", "content": content or None, "tool_calls": calls}
     return {"role": "assistant", "content": text}
 
 
@@ -73,22 +98,50 @@ def completion(name: str, model: str, replies: Sequence[ChatReply]) -> dict[str,
     return {**_head(name, model, "chat.completion", replies), "choices": choices, "usage": _usage(replies)}
 
 
-def events(name: str, model: str, replies: Sequence[ChatReply], *, include_usage: bool) -> Iterator[bytes]:
-    """Yield a response with these replies as server-sent events. A reply is sent as a whole: it was sampled before."""
+def events(
+    name: str,
+    model: str,
+    replies: Sequence[ChatReply],
+    *,
+    include_usage: bool,
+    created: float | None = None,
+    sent: str | None = None,
+) -> Iterator[bytes]:
+    """Yield a response with these replies as server-sent events.
+
+    Args:
+        name, model, replies: As in the response.
+        include_usage: Whether the last event has the number of tokens.
+        created: When the first of the events was made; now by default.
+        sent: What earlier events had of the content of the only reply; ``None`` if there were none. A reply without a
+            ``finish_reason`` is not at its end.
+    """
     head = _head(name, model, "chat.completion.chunk", replies)
+    if created is not None:
+        head["created"] = int(created)
     usage = {"usage": None} if include_usage else {}
     for index, reply in enumerate(replies):
         calls = reply.message.get("tool_calls") or []
         delta = {**reply.message}
+        if sent is not None:
+            delta = {"content": (delta["content"] or "")[len(sent) :]}
         if calls:
             delta["tool_calls"] = [{"index": number, **call} for number, call in enumerate(calls)]
-        for part, finish_reason in ((delta, None), ({}, reply.finish_reason)):
+        ends: list[tuple[dict[str, Any], str | None]] = [({}, reply.finish_reason)] if reply.finish_reason else []
+        for part, finish_reason in ((delta, None), *ends):
             choice = {"index": index, "delta": part, "finish_reason": finish_reason, "logprobs": None}
             choice |= _conversation(reply)
             yield _event({**head, "choices": [choice], **usage})
+    if not all(reply.finish_reason for reply in replies):
+        return
     if include_usage:
         yield _event({**head, "choices": [], "usage": _usage(replies)})
     yield b"data: [DONE]\n\n"
+
+
+def error_event(body: dict[str, Any]) -> bytes:
+    """Return the event that says why a stream ends, from the body of the error."""
+    return _event(body)
 
 
 def _head(name: str, model: str, kind: str, replies: Sequence[ChatReply]) -> dict[str, Any]:

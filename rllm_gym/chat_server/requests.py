@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import Any
+
+from rllm_gym.chat_server.replies import ChatReply
 
 _MAX_CHOICES = 64
 _MAX_STOPS = 16
 _MAX_NAME = 200
 _ROLES = {"system": "system", "developer": "system", "user": "user", "assistant": "assistant", "tool": "tool"}
-# Fields that would change what is sampled. Others (user, metadata, store, seed, …) are accepted and not used.
+# Fields that would change what is sampled. Others (user, metadata, store, …) are accepted and not used.
 _ONLY: dict[str, tuple[Any, ...]] = {
     "frequency_penalty": (None, 0),
     "presence_penalty": (None, 0),
@@ -61,6 +63,10 @@ class ChatRequest:
         stream: Whether the client wants server-sent events.
         include_usage: Whether the last event has the number of tokens.
         conversation: ``metadata.conversation_id``, the client's own name of the conversation; ``""`` for none.
+        seed: Seed of the replies; ``None`` if it was not given.
+        choice: Number of this reply among those that were asked for.
+        on_part: Called with the reply so far whenever its content has grown, if the client wants parts; who replies
+            need not call it. The content of each part begins that of the next one, and of the reply.
     """
 
     messages: tuple[dict[str, Any], ...]
@@ -74,6 +80,9 @@ class ChatRequest:
     stream: bool = False
     include_usage: bool = False
     conversation: str = ""
+    seed: int | None = None
+    choice: int = 0
+    on_part: Callable[[ChatReply], None] | None = field(default=None, compare=False, repr=False)
 
 
 def chat_request(body: bytes) -> ChatRequest:
@@ -116,6 +125,7 @@ def chat_request_of(content: Mapping[str, Any]) -> ChatRequest:
         content.get("stream") is True,
         isinstance(stream_options, Mapping) and stream_options.get("include_usage") is True,
         conversation_of(content),
+        _seed(content.get("seed")),
     )
 
 
@@ -232,6 +242,12 @@ def _stop(stop: Any) -> tuple[str, ...]:
     if not isinstance(given, list) or len(given) > _MAX_STOPS or not all(isinstance(s, str) and s for s in given):
         raise RequestError(f"stop={shown(stop)} must be a text or up to {_MAX_STOPS} texts")
     return tuple(given)
+
+
+def _seed(seed: Any) -> int | None:
+    if seed is not None and not (isinstance(seed, int) and not isinstance(seed, bool) and abs(seed) < 1 << 63):
+        raise RequestError(f"seed={shown(seed)} must be a whole number of at most 63 bits")
+    return seed
 
 
 def _whole(content: Mapping[str, Any], name: str, *, most: int | None = None) -> int | None:

@@ -8,12 +8,14 @@ import itertools
 import logging
 import secrets
 import sys
-from collections.abc import Awaitable, Callable, Iterator
+import time
+from collections.abc import Awaitable, Callable, Iterable, Iterator
 from contextlib import AsyncExitStack
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Self
 
-from rllm_gym.chat_server.replies import ChatReply, completion, events
-from rllm_gym.chat_server.requests import ChatRequest, RequestError, chat_request
+from rllm_gym.chat_server.replies import ChatReply, completion, error_event, events
+from rllm_gym.chat_server.requests import ChatRequest, RequestError, chat_request, json_object, shown
 from rllm_gym.chat_server.responses_api import response, response_events, responses_request
 from rllm_gym.samplers.protocol import SamplerError
 
@@ -23,8 +25,10 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 _BODY_S = 60.0  # for the body of a request, which has a place among max_replies from its beginning
+_READ_S = 60.0  # that a client may take to read an event
 
 Respond = Callable[[ChatRequest], Awaitable[ChatReply]]
+Step = Callable[[str], Awaitable[dict[str, Any]]]
 
 
 class ChatServer:
@@ -33,8 +37,10 @@ class ChatServer:
     Requests are answered concurrently. One whose client is gone is cancelled.
 
     Args:
-        respond: Returns the reply to a request, of which it is asked ``n`` times. May raise
+        respond: Returns the reply to a request, of which it is asked ``n`` times. With ``on_part`` of the request it
+            can send a reply in parts while it is sampled. May raise
             :class:`~rllm_gym.chat_server.RequestError`; a :class:`~rllm_gym.samplers.SamplerError` becomes status 503.
+        step: Returns what an action did, for ``POST {url}/step`` with ``{"action": text}``. May raise as ``respond``.
         model: The name of the model, if a request has none.
         host, port: Where to listen; port 0 takes a free one.
         key: What requests must send as the API key; by default a secret of this server. With ``""`` none is needed, and
@@ -57,6 +63,7 @@ class ChatServer:
         self,
         respond: Respond,
         *,
+        step: Step | None = None,
         model: str = "rllm-gym",
         host: str = "127.0.0.1",
         port: int = 0,
@@ -65,7 +72,7 @@ class ChatServer:
         max_replies: int = sys.maxsize,
         shutdown_s: float = 1.0,
     ) -> None:
-        self._respond, self._model, self._address = respond, model, (host, port)
+        self._respond, self._step, self._model, self._address = respond, step, model, (host, port)
         self._max_body_bytes, self._shutdown_s = max_body_bytes, shutdown_s
         self._max_replies, self._asked = max_replies, 0
         self.key = secrets.token_urlsafe(24) if key is None else key
@@ -84,6 +91,8 @@ class ChatServer:
         app.router.add_post("/v1/chat/completions", self._completions)
         app.router.add_post("/v1/responses", self._responses)
         app.router.add_get("/v1/models", self._models)
+        if self._step is not None:
+            app.router.add_post("/v1/step", self._stepped)
         runner = web.AppRunner(app, access_log=None, handler_cancellation=True, shutdown_timeout=self._shutdown_s)
         async with AsyncExitStack() as opened:
             await runner.setup()
@@ -113,6 +122,20 @@ class ChatServer:
     async def _responses(self, request: web.Request) -> web.StreamResponse:
         return await self._answer(request, responses_request, response, response_events)
 
+    async def _stepped(self, request: web.Request) -> web.Response:
+        from aiohttp import web
+
+        assert self._step is not None
+        try:
+            self._check_key(request)
+            action = json_object(await self._body(request)).get("action")
+            if not isinstance(action, str):
+                raise RequestError(f"action={shown(action)} must be a text")
+            with _failures_as_request_errors():
+                return web.json_response(await self._step(action))
+        except RequestError as error:
+            return web.json_response(error.body(), status=error.status)
+
     async def _answer(
         self,
         request: web.Request,
@@ -129,16 +152,63 @@ class ChatServer:
                 if asked.choices > self._max_replies:
                     raise RequestError(f"n={asked.choices} must be at most {self._max_replies}, as many may wait here")
                 with self._places(asked.choices - 1):
+                    if asked.stream and asked.choices == 1 and events_of is events:
+                        return await self._streamed(request, asked)
                     replies = await self._replies(asked)
         except RequestError as error:
             return web.json_response(error.body(), status=error.status)
         name, model = replies[0].name or f"{next(self._numbers)}", asked.model or self._model
         if not asked.stream:
             return web.json_response(body_of(name, model, replies))
-        stream = web.StreamResponse(headers={"Content-Type": "text/event-stream", "Cache-Control": "no-cache"})
-        await stream.prepare(request)
-        for event in events_of(name, model, replies, include_usage=asked.include_usage):
-            await stream.write(event)
+        stream = await _event_stream(request)
+        await _send(stream, events_of(name, model, replies, include_usage=asked.include_usage))
+        await stream.write_eof()
+        return stream
+
+    async def _streamed(self, request: web.Request, asked: ChatRequest) -> web.StreamResponse:
+        """Send the only reply to a request, in parts if there are any. The client's end is that of the reply.
+
+        Raises:
+            RequestError: There is no reply, and nothing was sent.
+        """
+        changed, latest = asyncio.Event(), list[ChatReply]()
+
+        def on_part(part: ChatReply) -> None:
+            latest[:] = [part]
+            changed.set()
+
+        def on_end(task: asyncio.Task[Any]) -> None:
+            changed.set()
+            if not task.cancelled():
+                task.exception()  # retrieved also if the client is gone
+
+        stream: web.StreamResponse | None = None
+        model, created, sent = asked.model or self._model, time.time(), None
+        replies = asyncio.create_task(self._replies(replace(asked, on_part=on_part)))
+        replies.add_done_callback(on_end)
+        try:
+            ended = False
+            while not ended:
+                await changed.wait()
+                changed.clear()
+                ended = replies.done()
+                try:
+                    group = replies.result() if ended else list(latest)
+                except RequestError as error:
+                    if stream is None:
+                        raise
+                    await _send(stream, [error_event(error.body())])
+                    break
+                name = group[0].name or f"{next(self._numbers)}"
+                stream = stream or await _event_stream(request)
+                await _send(
+                    stream,
+                    events(name, model, group, include_usage=asked.include_usage, created=created, sent=sent),
+                )
+                sent = group[0].message["content"]
+        finally:
+            replies.cancel()
+        assert stream is not None
         await stream.write_eof()
         return stream
 
@@ -153,20 +223,13 @@ class ChatServer:
             self._asked -= replies
 
     async def _replies(self, asked: ChatRequest) -> list[ChatReply]:
-        try:
+        with _failures_as_request_errors():
             if asked.choices == 1:
                 return [await self._respond(asked)]
             async with asyncio.TaskGroup() as group:
-                tasks = [group.create_task(_awaited(self._respond(asked))) for _ in range(asked.choices)]
+                each = (self._respond(replace(asked, choice=index)) for index in range(asked.choices))
+                tasks = [group.create_task(_awaited(reply)) for reply in each]
             return [task.result() for task in tasks]
-        except* RequestError as errors:
-            raise _first(errors) from None
-        except* SamplerError as errors:
-            raise RequestError(str(_first(errors)), status=503, code="sampler_failed") from None
-        except* Exception as errors:
-            error = _first(errors)
-            _log.warning("a chat request failed: %s: %s", type(error).__name__, error)
-            raise RequestError(f"{type(error).__name__}: {error}", status=503, code="request_failed") from None
 
     async def _body(self, request: web.Request) -> bytes:
         from aiohttp import web
@@ -189,8 +252,40 @@ class ChatServer:
             )
 
 
+async def _event_stream(request: web.Request) -> web.StreamResponse:
+    from aiohttp import web
+
+    stream = web.StreamResponse(headers={"Content-Type": "text/event-stream", "Cache-Control": "no-cache"})
+    await stream.prepare(request)
+    return stream
+
+
+async def _send(stream: web.StreamResponse, parts: Iterable[bytes]) -> None:
+    """Write events. A client that does not read them loses its connection, and so its place."""
+    try:
+        async with asyncio.timeout(_READ_S):
+            for part in parts:
+                await stream.write(part)
+    except TimeoutError:
+        raise ConnectionResetError(f"the client has read nothing for {_READ_S:g} s") from None
+
+
 async def _awaited(reply: Awaitable[ChatReply]) -> ChatReply:
     return await reply
+
+
+@contextlib.contextmanager
+def _failures_as_request_errors() -> Iterator[None]:
+    try:
+        yield
+    except* RequestError as errors:
+        raise _first(errors) from None
+    except* SamplerError as errors:
+        raise RequestError(str(_first(errors)), status=503, code="sampler_failed") from None
+    except* Exception as errors:
+        error = _first(errors)
+        _log.warning("a request failed: %s: %s", type(error).__name__, error)
+        raise RequestError(f"{type(error).__name__}: {error}", status=503, code="request_failed") from None
 
 
 def _first(errors: BaseExceptionGroup[Any]) -> BaseException:

@@ -109,6 +109,11 @@ def _parser() -> argparse.ArgumentParser:
         dest = name.replace("-", "_")
         sampling.add_argument(f"--sampling.{name}", dest=dest, type=kind, metavar="N", help=text)
     sampling.add_argument(
+        "--seed",
+        type=int,
+        help="seed of requests without one, so that equal requests get equal replies (default: random)",
+    )
+    sampling.add_argument(
         "--system-prompt", help="first message of requests without a system message (default: the run's); '' for none"
     )
     add_model_arguments(parser.add_argument_group("model options"))
@@ -223,6 +228,7 @@ async def _serve_with(
         params,
         system_prompt=options.system_prompt,
         max_context_tokens=options.context_length,
+        seed=options.seed,
         parallel=options.parallel,
         log=log,
         model={"model": options.name, "model_version": _version(options.model)},

@@ -33,6 +33,7 @@ class DecodeJob:
 
     Attributes:
         done: Called from the decode thread with the completion or the exception; ``flush`` follows.
+        sampled: Called from the decode thread with each token but the last; ``flush`` follows.
         ids: The tokens sampled so far: some, if the job was suspended and joins again.
         version: Version of the weights that sampled the first token.
     """
@@ -41,6 +42,7 @@ class DecodeJob:
     limit: int
     stops: frozenset[int]
     done: Callable[[Completion | BaseException], None]
+    sampled: Callable[[int], None] | None = None
     cancelled: bool = False
     keep: bool = True
     ids: list[int] = field(default_factory=list)
@@ -322,6 +324,8 @@ class DecodeBatch:
             elif len(ids) >= job.limit:
                 job.finish = "length"
             else:
+                if job.sampled is not None:
+                    job.sampled(token)
                 continue
             leaving.append(slot)
         if leaving:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
@@ -58,6 +58,8 @@ class SamplingRequest:
         messages: The same prompt as OpenAI messages, for samplers that take no token ids.
         weights: Name of the weights to sample with: ``""`` for the default weights, else those loaded under
             this name (the LoRA adapter of a role, a frozen opponent).
+        on_token: Called in the caller's event loop with each token but the last as soon as it is sampled, by samplers
+            that can tell (``TorchSampler``, ``VLLMSampler``). It changes nothing about the completion.
     """
 
     ids: tuple[int, ...]
@@ -66,6 +68,7 @@ class SamplingRequest:
     conversation: str = ""
     messages: tuple[Mapping[str, Any], ...] = ()
     weights: str = ""
+    on_token: Callable[[int], None] | None = field(default=None, compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import asyncio
 import weakref
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -127,7 +128,8 @@ class TorchSampler:
         """
         if not requests:
             return []
-        future: asyncio.Future[list[Completion]] = asyncio.get_running_loop().create_future()
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[list[Completion]] = loop.create_future()
         completions: list[Any] = [None] * len(requests)
         missing = len(requests)
 
@@ -136,14 +138,20 @@ class TorchSampler:
             completions[index] = result
             missing -= 1
             if isinstance(result, BaseException):
-                self._dispatcher.add(future, result)
+                self._dispatcher.settle(future, result)
             elif missing == 0:
-                self._dispatcher.add(future, completions)
+                self._dispatcher.settle(future, completions)
+
+        def sampled(on_token: Callable[[int], None], token: int) -> None:
+            self._dispatcher.add(loop, partial(on_token, token))
 
         jobs = [
             self._job(request, index, lambda result, index=index: receive(index, result))
             for index, request in enumerate(requests)
         ]
+        for job in jobs:
+            if job.request.on_token is not None:
+                job.sampled = partial(sampled, job.request.on_token)
         self._loop.put(list(jobs))
         try:
             return await future
@@ -171,7 +179,7 @@ class TorchSampler:
             SamplerError: The sampler is closed.
         """
         future: asyncio.Future[int] = asyncio.get_running_loop().create_future()
-        self._loop.put([WeightSync(update, lambda result: self._dispatcher.add(future, result))])
+        self._loop.put([WeightSync(update, lambda result: self._dispatcher.settle(future, result))])
         return await future
 
     async def drop(self, name: str) -> None:
@@ -182,7 +190,7 @@ class TorchSampler:
             SamplerError: The sampler is closed.
         """
         future: asyncio.Future[int] = asyncio.get_running_loop().create_future()
-        self._loop.put([WeightDrop(name, lambda result: self._dispatcher.add(future, result))])
+        self._loop.put([WeightDrop(name, lambda result: self._dispatcher.settle(future, result))])
         await future
 
     async def release(self, conversation: str) -> None:
@@ -233,28 +241,35 @@ class _ResultDispatcher:
     """Results from the decoding thread; one wake-up of an event loop delivers all results of a step."""
 
     def __init__(self) -> None:
-        self._ready: dict[asyncio.AbstractEventLoop, list[tuple[asyncio.Future[Any], Any]]] = {}
+        self._ready: dict[asyncio.AbstractEventLoop, list[Callable[[], None]]] = {}
 
-    def add(self, future: asyncio.Future[Any], result: Any) -> None:
-        self._ready.setdefault(future.get_loop(), []).append((future, result))
+    def add(self, loop: asyncio.AbstractEventLoop, call: Callable[[], None]) -> None:
+        self._ready.setdefault(loop, []).append(call)
+
+    def settle(self, future: asyncio.Future[Any], result: Any) -> None:
+        self.add(future.get_loop(), partial(_settle, future, result))
 
     def flush(self) -> None:
         while self._ready:
-            loop, results = self._ready.popitem()
+            loop, calls = self._ready.popitem()
             try:
-                loop.call_soon_threadsafe(_settle, results)
+                loop.call_soon_threadsafe(_call_soon, loop, calls)
             except RuntimeError:
                 continue  # the event loop is closed: there is no caller left
 
 
-def _settle(results: list[tuple[asyncio.Future[Any], Any]]) -> None:
-    for future, result in results:
-        if future.done():
-            continue
-        if isinstance(result, BaseException):
-            future.set_exception(result)
-        else:
-            future.set_result(result)
+def _call_soon(loop: asyncio.AbstractEventLoop, calls: list[Callable[[], None]]) -> None:
+    for call in calls:
+        loop.call_soon(call)  # in order, and an exception of one does not reach the others
+
+
+def _settle(future: asyncio.Future[Any], result: Any) -> None:
+    if future.done():
+        return
+    if isinstance(result, BaseException):
+        future.set_exception(result)
+    else:
+        future.set_result(result)
 
 
 def _eos_ids(model: Any, tokenizer: Any) -> set[int]:

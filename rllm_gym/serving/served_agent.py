@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import datetime
+import hashlib
 import json
 import logging
 import secrets
@@ -13,6 +14,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from rllm_gym.chat.renderer import ChatRenderer
+from rllm_gym.chat.tokenizer import has_channels, reply_decoder
 from rllm_gym.chat_server import ChatReply, ChatRequest, RequestError, reply_message
 from rllm_gym.core import StopReason
 from rllm_gym.engine.attempt import AgentError
@@ -21,8 +23,9 @@ from rllm_gym.engine.conversation import Conversation
 from rllm_gym.engine.conversation_index import ConversationIndex, ConversationLine, FoundConversation
 from rllm_gym.engine.conversation_sampler import ConversationSampler
 from rllm_gym.engine.spec import Budget
-from rllm_gym.samplers.protocol import Completion, Sampler, SamplingParams, SamplingRequest
+from rllm_gym.samplers.protocol import Completion, Sampler, SamplerError, SamplingParams, SamplingRequest
 from rllm_gym.serving.call_log import CallLog
+from rllm_gym.serving.partial_reply import PartialReply
 
 _log = logging.getLogger(__name__)
 
@@ -54,6 +57,7 @@ class ServedAgent:
         params: Sampling parameters of requests that do not give their own.
         system_prompt: First message of requests without a system message; ``""`` for none.
         max_context_tokens: Maximum length of a conversation in tokens, if it is less than the sampler's.
+        seed: Seed of requests that do not give their own; ``None``: a random one for each.
         parallel: Number of replies that are sampled at a time. Others wait.
         log: Where calls are logged.
         model: Entries of each line of the log that name the model.
@@ -66,6 +70,7 @@ class ServedAgent:
         *,
         system_prompt: str = "",
         max_context_tokens: int | None = None,
+        seed: int | None = None,
         parallel: int = 64,
         log: CallLog | None = None,
         model: Mapping[str, Any] | None = None,
@@ -73,6 +78,8 @@ class ServedAgent:
         tokenizer = getattr(sampler, "tokenizer", None)
         self._sampler = sampler
         self._renderer = None if tokenizer is None else ChatRenderer(tokenizer)
+        self._decode = None if tokenizer is None or has_channels(tokenizer) else reply_decoder(tokenizer)
+        self._seed = seed
         end_of_turn = None if self._renderer is None else self._renderer.end_of_turn_id
         self._params = params if end_of_turn is None else replace(params, stop_token_ids=(end_of_turn,))
         self._system = ({"role": "system", "content": system_prompt},) if system_prompt else ()
@@ -117,19 +124,23 @@ class ServedAgent:
         if line is None or not found.continues or line.owner.busy:
             line = ConversationLine(self._new(request, found))
         served = line.owner
+        name = secrets.token_hex(12)
         served.busy = True
         try:
             served.sampler.params = self._params_of(request)
-            asked = await self._rendered(served, found, request.tools)
-            completion = await served.sampler.reply(asked)
+            asked = self._seeded(await self._rendered(served, found, request.tools), request)
+            part = self._partial(request, asked, served.id, name)
+            completion = await served.sampler.reply(replace(asked, on_token=part.add if part else None))
             if completion.finish_reason == "context_length":
                 raise _too_long(StopReason.CONTEXT_LENGTH)
+            sent = part.sent if part else ""
+            if not completion.text.startswith(sent):
+                raise SamplerError("the tokenizer decodes parts of a reply in another way than the reply")
             served.sampler.append(completion)
             served.turns += 1
         finally:
             served.busy = False
-        name = secrets.token_hex(12)
-        message = reply_message(completion.text, tools=bool(request.tools), name=name)
+        message = reply_message(completion.text, tools=bool(request.tools), name=name, sent=sent)
         self._index.add_reply(line, found, message, completion.text)
         self._write(name, served.id, messages, request.tools, asked, completion, message)
         finish_reason = "tool_calls" if message.get("tool_calls") else completion.finish_reason
@@ -167,6 +178,27 @@ class ServedAgent:
         if isinstance(asked, StopReason):
             raise _too_long(asked)
         return asked
+
+    def _seeded(self, asked: SamplingRequest, request: ChatRequest) -> SamplingRequest:
+        seed = self._seed if request.seed is None else request.seed
+        if seed is None:
+            return asked
+        digest = hashlib.sha256(f"{seed} {request.choice}".encode()).digest()
+        return replace(asked, seed=int.from_bytes(digest[:8], "big") >> 1)
+
+    def _partial(
+        self, request: ChatRequest, asked: SamplingRequest, conversation: str, name: str
+    ) -> PartialReply | None:
+        """Return what makes the parts of a reply, if the client wants some."""
+        on_part = request.on_part
+        if on_part is None or self._decode is None:
+            return None
+
+        def send(content: str) -> None:
+            message = {"role": "assistant", "content": content}
+            on_part(ChatReply(message, "", conversation=conversation, name=name))
+
+        return PartialReply(self._decode, send, tools=bool(request.tools), stop=asked.params.stop)
 
     def _params_of(self, request: ChatRequest) -> SamplingParams:
         own = self._params

@@ -162,6 +162,8 @@ WRONG: list[tuple[Any, str]] = [
     ({**ASK, "logit_bias": {"5": 100}}, "logit_bias=.* is not supported"),
     ({**ASK, "n": 10**6}, "n=1000000 must be a whole number from 1 to 64"),
     ({**ASK, "max_tokens": "5"}, 'max_tokens="5" must be a whole number'),
+    ({**ASK, "seed": 1.5}, "seed=1.5 must be a whole number"),
+    ({**ASK, "seed": 1 << 64}, "must be a whole number of at most 63 bits"),
     ({**ASK, "max_tokens": True}, "max_tokens=true must be a whole number"),
     ({**ASK, "temperature": 1e999}, "temperature=Infinity must be a number from 0 to 2"),
     ({**ASK, "stop": [""]}, "stop="),

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import sys
+import threading
+import urllib.error
+import urllib.request
 from pathlib import Path
 from typing import Any
 
@@ -12,11 +16,12 @@ import openai
 import psutil
 import pytest
 
-from rllm_gym.core import Episode, StopReason
+from rllm_gym.core import Episode, Outcome, StopReason
 from rllm_gym.engine import AgentWorkflowEngine
 from rllm_gym.engine.workflows import AgentProgram
 from rllm_gym.samplers import SamplingRequest, ScriptedSampler
 from tests.chat.templates import make_tokenizer
+from tests.engine.environments import BreaksOnce, Quiz
 from tests.waiting import until
 
 ROWS = [{"prompt": f"Say {n}.", "answer": str(n)} for n in range(64)]
@@ -161,6 +166,92 @@ def test_a_program_that_writes_without_end_costs_bounded_memory(tmp_path: Path) 
     (episode,) = play(AgentProgram([sys.executable, str(tmp_path / "agent.py")]), [3])
     assert episode.reward == 0.0
     assert LENGTHS[-1] == 1 << 20
+
+
+def act(url: str, key: str, body: Any) -> tuple[int, Any]:
+    """Ask for a step, as a program of any language does."""
+    data = body if isinstance(body, bytes) else json.dumps(body).encode()
+    request = urllib.request.Request(f"{url}/step", data, {"Authorization": f"Bearer {key}"})
+    try:
+        with urllib.request.urlopen(request) as response:
+            return response.status, json.load(response)
+    except urllib.error.HTTPError as error:
+        return error.code, json.load(error)["error"]["message"]
+
+
+def works(observation: str, base_url: str, api_key: str) -> str:
+    """A program that acts in the environment: what it prints is no action."""
+    with openai.OpenAI(base_url=base_url, api_key=api_key) as client:
+        client.chat.completions.create(model="any", messages=[{"role": "user", "content": observation}])
+    assert act(base_url, "wrong", {"action": "3"})[0] == 401
+    for garbage in (b"{", b"[]", {}, {"action": 3}, {"action": None}):
+        assert act(base_url, api_key, garbage)[0] == 400, garbage
+    assert act(base_url, api_key, {"action": "2"}) == (200, {"observation": "not 2", "done": False})
+    if observation.startswith("question 3"):
+        assert act(base_url, api_key, {"action": "3"}) == (200, {"observation": "right", "done": True})
+        assert act(base_url, api_key, {"action": "3"}) == (400, "the episode has ended: success")
+    if observation.startswith("question 5"):
+        raise ValueError("no")
+    return "4"
+
+
+def test_a_program_can_act_in_the_environment_and_is_graded_by_what_it_did() -> None:
+    engine = AgentWorkflowEngine(AgentProgram(function=works), env=Quiz, sampler=ScriptedSampler(lambda _: "fine"))
+    ends = [
+        (episode.reward, episode.success, episode.stop_reason, episode.metrics["program_failed"])
+        for episode in engine.run_sync([3, 4, 5])
+    ]
+    assert ends == [
+        (1.125, True, StopReason.SUCCESS, 0.0),
+        (0.125, False, StopReason.FAILURE, 0.0),  # it printed "4", but did not do it
+        (0.125, False, StopReason.FAILURE, 1.0),
+    ]
+
+
+async def leaves(observation: str, base_url: str, api_key: str) -> str:
+    """Ask for a step, and go away in the middle of it."""
+    await solve(observation, base_url, api_key)
+    host, port = base_url.removeprefix("http://").removesuffix("/v1").split(":")
+    body = json.dumps({"action": "2"})
+    head = f"POST /v1/step HTTP/1.1\r\nHost: {host}\r\nAuthorization: Bearer {api_key}\r\n"
+    _, writer = await asyncio.open_connection(host, int(port))
+    writer.write(f"{head}Content-Length: {len(body)}\r\n\r\n{body}".encode())
+    assert await asyncio.to_thread(Slow.begun.wait, 60)
+    writer.close()
+    Slow.go_on.set()
+    return "4"
+
+
+class Slow(Quiz):
+    begun = threading.Event()
+    go_on = threading.Event()
+
+    def _act(self, action: str) -> Outcome:
+        self.begun.set()
+        assert self.go_on.wait(60)
+        return super()._act(action)
+
+
+def test_a_step_whose_client_is_gone_ends_before_the_episode_does() -> None:
+    """Otherwise the environment would be used twice at a time, or end in the middle of an action."""
+    engine = AgentWorkflowEngine(AgentProgram(function=leaves), env=Slow, sampler=ScriptedSampler(lambda _: "fine"))
+    (episode,) = engine.run_sync([4])
+    assert (episode.fault, episode.reward, episode.stop_reason) == (None, 0.125, StopReason.FAILURE)
+
+
+def acts(observation: str, base_url: str, api_key: str) -> str:
+    with openai.OpenAI(base_url=base_url, api_key=api_key) as client:
+        client.chat.completions.create(model="any", messages=[{"role": "user", "content": observation}])
+    return str(act(base_url, api_key, {"action": "a"}))
+
+
+def test_a_fault_of_a_step_is_no_failure_of_the_program() -> None:
+    engine = AgentWorkflowEngine(
+        AgentProgram(function=acts), env=BreaksOnce, env_kwargs={"seeds": {}}, sampler=ScriptedSampler(lambda _: "fine")
+    )
+    (episode,) = engine.run_sync([3])
+    assert (episode.reward, episode.metrics) == (1.0, {"program_failed": 0.0})
+    assert engine.stats.faults == {"hiccup": 1}
 
 
 @pytest.mark.parametrize(

@@ -99,6 +99,18 @@ def test_a_seed_determines_a_reply_in_any_batch(sampler: VLLMSampler, run: Calla
     assert len({reply.ids for reply in run(sampler.sample([SamplingRequest((50, 51), seed=i) for i in range(4)]))}) == 4
 
 
+def test_tokens_are_passed_on_as_they_are_sampled(sampler: VLLMSampler, run: Callable[..., Any]) -> None:
+    """And the reply is the same, with its log-probs."""
+    for params in (SamplingParams(max_tokens=12), SamplingParams(max_tokens=12, stop=("b", "e"))):
+        tokens: list[int] = []
+        request = SamplingRequest((50, 51), params, seed=3)
+        (whole,) = run(sampler.sample([request]))
+        (streamed,) = run(sampler.sample([replace(request, on_token=tokens.append)]))
+        assert (streamed.ids, streamed.text, streamed.finish_reason) == (whole.ids, whole.text, whole.finish_reason)
+        assert streamed.logprobs == pytest.approx(whole.logprobs, abs=1e-5)
+        assert tuple(tokens) == whole.ids[:-1]
+
+
 def test_more_prompt_tokens_than_one_step_do_not_kill_the_engine(
     sampler: VLLMSampler, base: Any, run: Callable[..., Any]
 ) -> None:

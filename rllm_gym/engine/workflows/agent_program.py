@@ -16,10 +16,11 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from rllm_gym.argument_checks import check_number
-from rllm_gym.chat_server import ChatServer
+from rllm_gym.chat_server import ChatServer, RequestError
 from rllm_gym.core import EnvironmentFault, Episode, StopReason
 from rllm_gym.core.importing import import_function
 from rllm_gym.engine.call_recorder import CallRecorder
+from rllm_gym.engine.handles import EnvironmentHandle
 from rllm_gym.engine.workflow import Workflow, WorkflowTask
 from rllm_gym.engine.workflow_context import WorkflowContext
 from rllm_gym.runtime.fault_log import log_repeated
@@ -42,8 +43,10 @@ class AgentProgram(Workflow):
 
     The program gets the environment's first observation on standard input, finds its model through the variables
     ``OPENAI_BASE_URL`` and ``OPENAI_API_KEY``, and writes its answer to standard output. The environment grades the
-    answer as one action. All replies of the program form one trajectory, which gets the reward and is trained on token
-    by token; see :mod:`rllm_gym.engine.call_recorder`.
+    answer as one action. A program with tools, such as one that works in a repository, acts in the environment itself
+    instead: ``POST {OPENAI_BASE_URL}/step`` with ``{"action": text}`` returns ``{"observation": text, "done": bool}``.
+    What such a program prints is no action. All replies of the program form one trajectory, which gets the sum of the
+    rewards and is trained on token by token; see :mod:`rllm_gym.engine.call_recorder`.
 
     A program that fails or takes too long after its first reply has given an empty answer: what a model wrote may be
     the reason, and must not undo an episode. Before its first reply it is an error of the agent.
@@ -81,9 +84,9 @@ class AgentProgram(Workflow):
     async def run(self, task: WorkflowTask, context: WorkflowContext) -> Episode:
         env = await context.env()
         observation, _ = await env.reset()
-        recorder = CallRecorder(context, self.roles[0])
+        recorder, acting = CallRecorder(context, self.roles[0]), _Acting(env)
         failed = False
-        async with ChatServer(recorder.respond) as server:
+        async with ChatServer(recorder.respond, step=acting.step) as server:
             try:
                 async with asyncio.timeout(self.timeout):
                     answer = await self._answer(context, str(observation), server)
@@ -98,11 +101,13 @@ class AgentProgram(Workflow):
         if not recorder.num_replies:
             raise RuntimeError(f"{self._name} asked for no reply at its OPENAI_BASE_URL")
         context.metrics["program_failed"] = float(failed)
-        _, reward, _, _, info = await env.step("" if failed else answer)
-        stop_reason = env.stop_reason if env.done else StopReason.MAX_TURNS
-        if failed and recorder.cut is not None:
+        await acting.finish("" if failed else answer)
+        stop_reason = env.stop_reason
+        if not env.done:
+            stop_reason = StopReason.FAILURE if acting.has_acted else StopReason.MAX_TURNS
+        if failed and recorder.cut is not None and not env.success:
             stop_reason = recorder.cut
-        return recorder.episode(reward=reward, success=env.success, stop_reason=stop_reason, info=info)
+        return recorder.episode(reward=env.reward, success=env.success, stop_reason=stop_reason, info=env.info)
 
     @property
     def _name(self) -> str:
@@ -150,6 +155,41 @@ class AgentProgram(Workflow):
             return await _run(launcher, spec, Path(folder, "observation"))
         finally:
             await asyncio.to_thread(launcher.close)
+
+
+class _Acting:
+    """The environment of an episode, for a program that acts in it: one step after the other.
+
+    Attributes:
+        has_acted: Whether the program has made a step.
+    """
+
+    def __init__(self, env: EnvironmentHandle) -> None:
+        self._env = env
+        self._turn = asyncio.Lock()
+        self.has_acted = False
+
+    async def step(self, action: str) -> dict[str, Any]:
+        """Return what the program gets for an action. A step that has begun ends, also if its client is gone.
+
+        Raises:
+            RequestError: The environment's episode has ended, or it has failed, which ends the attempt.
+        """
+        return await asyncio.shield(asyncio.ensure_future(self._step(action)))
+
+    async def _step(self, action: str) -> dict[str, Any]:
+        async with self._turn:
+            if self._env.done:
+                raise RequestError(f"the episode has ended: {self._env.stop_reason.value}", code="episode_ended")
+            self.has_acted = True
+            observation, *_ = await self._env.step(action)
+            return {"observation": str(observation), "done": self._env.done}
+
+    async def finish(self, answer: str) -> None:
+        """Grade the answer of a program that has not acted itself. Steps that were asked for end first."""
+        async with self._turn:
+            if not self.has_acted:
+                await self._env.step(answer)
 
 
 async def _run(launcher: ProgramLauncher, spec: LaunchSpec, stdin: Path) -> str:

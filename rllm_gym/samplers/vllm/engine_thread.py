@@ -29,12 +29,14 @@ class EngineRequest:
         params: ``vllm.SamplingParams``.
         done: Called from the thread with the engine's output or an exception.
         weights: Name of the adapter to sample with.
+        progress: Called from the thread with each output before the last, if ``params`` ask for them.
     """
 
     ids: tuple[int, ...]
     params: Any
     done: Callable[[Any], None]
     weights: str = ""
+    progress: Callable[[Any], None] | None = None
     cancelled: bool = False
     engine_id: str = ""
 
@@ -129,5 +131,11 @@ class EngineThread(SamplerThread):
 
     def _step(self, engine: Any, running: dict[str, EngineRequest]) -> None:
         for output in engine.step():
-            if output.finished and output.request_id in running:
-                running.pop(output.request_id).done(output)
+            request = running.get(output.request_id)
+            if request is None:
+                continue
+            if output.finished:
+                del running[output.request_id]
+                request.done(output)
+            elif request.progress is not None:
+                request.progress(output)

@@ -10,7 +10,7 @@ import shutil
 import time
 import weakref
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Unpack
@@ -114,11 +114,13 @@ class VLLMSampler(BaseVLLMSampler):
             arguments = self._model_info.engine_params(request, index)
             self._check_truncation(request, index)
             arguments["detokenize"] = bool(request.params.stop)
-            params = SamplingParams(**arguments, output_kind=RequestOutputKind.FINAL_ONLY)
+            progress = None if request.on_token is None else _token_sender(loop, request.on_token)
+            kind = RequestOutputKind.FINAL_ONLY if progress is None else RequestOutputKind.CUMULATIVE
+            params = SamplingParams(**arguments, output_kind=kind)
             future: asyncio.Future[Any] = loop.create_future()
             futures.append(future)
             receive = self._receiver(loop, future, request.weights)
-            draws.append(EngineRequest(tuple(request.ids), params, receive, request.weights))
+            draws.append(EngineRequest(tuple(request.ids), params, receive, request.weights, progress))
         self._thread.put(draws)
         try:
             outputs = await self._wait(futures)
@@ -359,6 +361,21 @@ def _finish(thread: EngineThread, folder: Path) -> bool:
     ended = thread.stop()
     remove_private_folder(folder)
     return ended
+
+
+def _token_sender(loop: asyncio.AbstractEventLoop, on_token: Callable[[int], None]) -> Callable[[Any], None]:
+    """Return what passes the new tokens of cumulative outputs to an event loop."""
+    sent = 0
+
+    def send(output: Any) -> None:
+        nonlocal sent
+        tokens = output.outputs[0].token_ids
+        with suppress(RuntimeError):  # the event loop is closed: there is no caller left
+            for token in tokens[sent:]:
+                loop.call_soon_threadsafe(on_token, token)
+        sent = len(tokens)
+
+    return send
 
 
 def _deliver(loop: asyncio.AbstractEventLoop, future: asyncio.Future[Any], result: Any) -> None:

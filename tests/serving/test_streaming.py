@@ -1,0 +1,170 @@
+"""A streamed reply arrives while it is sampled, is the one that would have arrived whole, and ends with its client."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import openai
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from rllm_gym.chat.tokenizer import reply_decoder
+from rllm_gym.chat_server import ChatServer, reply_message
+from rllm_gym.samplers import Completion, SamplerError, SamplingParams, SamplingRequest, ScriptedSampler, TorchSampler
+from rllm_gym.serving import CallLog, ServedAgent
+from rllm_gym.serving.partial_reply import PartialReply
+from tests.chat.templates import make_tokenizer
+from trainers.tiny_model import make_tiny_model
+
+TOKENIZER = make_tokenizer("qwen2.5")
+CALL = '<tool_call>\n{"name": "look", "arguments": {"at": "é"}}\n</tool_call>'
+TOOL: Any = {"type": "function", "function": {"name": "look", "parameters": {"type": "object", "properties": {}}}}
+PIECES = st.sampled_from(
+    [
+        *("Let me ", "look", "(", ")", ".call", "\n", " ", "é", "\U0001f600", "a < b", "END", "EN", "D", "<", "<tool"),
+        *(CALL, "```json\n", "```", "[TOOL_CALLS]", "</think>", "<think>", '{"name": "look", "arguments": {}}', "{"),
+        "\ufffd",
+    ]
+)
+
+
+@settings(max_examples=200, deadline=None)
+@given(text=st.lists(PIECES, max_size=8).map("".join), tools=st.booleans(), stop=st.sampled_from([(), ("END", "D\n")]))
+@example(text=f"reasoned</think>Now.{CALL}", tools=True, stop=())
+@example(text="look(at='é')", tools=True, stop=())
+@example(text="\n\nNow." + CALL + "later", tools=True, stop=())
+@example(text="one EN", tools=False, stop=("END",))
+def test_what_was_streamed_is_the_beginning_of_the_reply(text: str, tools: bool, stop: Sequence[str]) -> None:
+    ids, parts = TOKENIZER.encode(text, add_special_tokens=False), [""]
+    decode = reply_decoder(TOKENIZER)
+    reply = PartialReply(decode, parts.append, tools=tools, stop=stop)
+    whole = decode(ids)
+    for number, token in enumerate(ids[:-1], 1):
+        if any(each in decode(ids[:number]) for each in stop):  # the sampler ends the reply here
+            whole = decode(ids[:number])
+            break
+        reply.add(token)
+    whole = whole[: min((whole.find(each) for each in stop if each in whole), default=None)]
+    message = reply_message(whole, tools=tools, name="0", sent=reply.sent)
+    assert all(later.startswith(earlier) for earlier, later in zip(parts, [*parts[1:], message["content"] or ""]))
+    assert message.get("tool_calls") == reply_message(whole, tools=tools, name="0").get("tool_calls")
+    if not tools and not stop and not decode(ids[:-1]).endswith("\ufffd"):
+        assert parts[-1] == decode(ids[:-1]), "nothing is held back without a reason"
+
+
+@asynccontextmanager
+async def served(sampler: Any, **options: Any) -> AsyncIterator[openai.AsyncOpenAI]:
+    agent = ServedAgent(sampler, SamplingParams(max_tokens=40), **options)
+    async with (
+        ChatServer(agent.respond) as server,
+        openai.AsyncOpenAI(base_url=server.url, api_key=server.key, max_retries=0) as client,
+    ):
+        yield client
+    agent.close()
+
+
+ASK: Any = [{"role": "user", "content": "hi"}]
+
+
+def test_a_streamed_reply_is_the_one_that_its_seed_gives_whole(tmp_path: Path) -> None:
+    """And so are its tokens in the log, after which the conversation goes on."""
+    model = make_tiny_model(tmp_path / "tiny", hidden_size=32, num_layers=1, num_heads=2, vocab_size=300)
+
+    async def run(log: CallLog) -> None:
+        async with TorchSampler(model, deterministic=True) as sampler, served(sampler, log=log, seed=7) as client:
+            create = client.chat.completions.create
+            for options in ({}, {"stop": ["e", "zz"]}, {"seed": 3}, {"tools": [TOOL]}):
+                whole = await create(model="m", messages=ASK, **options)
+                events = [event async for event in await create(model="m", messages=ASK, stream=True, **options)]
+                deltas = [event.choices[0].delta.content for event in events]
+                assert "".join(filter(None, deltas)) == whole.choices[0].message.content
+                assert events[-1].choices[0].finish_reason == whole.choices[0].finish_reason
+                assert len({(event.id, event.created) for event in events}) == 1
+                if not options:
+                    assert len(events) > 5
+                    assert events[0].choices[0].delta.role == "assistant"
+                    first = {"role": "assistant", "content": whole.choices[0].message.content}
+            several = await create(model="m", messages=ASK, n=2)
+            texts = [choice.message.content for choice in several.choices]
+            assert first["content"] == texts[0] != texts[1]
+            await create(model="m", messages=[*ASK, first, *ASK], max_tokens=1)
+
+    with CallLog(tmp_path / "calls.jsonl", max_bytes=1 << 30) as log:
+        asyncio.run(run(log))
+    lines = [json.loads(line) for line in (tmp_path / "calls.jsonl").read_text().splitlines()]
+    for whole, streamed in zip(lines[0:8:2], lines[1:8:2], strict=True):
+        assert (whole["ids"], whole["logprobs"], whole["text"]) == (
+            streamed["ids"],
+            streamed["logprobs"],
+            streamed["text"],
+        )
+    assert lines[0]["ids"] != lines[4]["ids"], "the request's own seed counts"
+    before = lines[0]["prompt_ids"] + lines[0]["ids"]
+    assert lines[-1]["prompt_ids"][: len(before)] == before
+
+
+class Gated(ScriptedSampler):
+    """Sends all tokens but the last, then waits for ``then`` before the reply ends."""
+
+    def __init__(self, then: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        super().__init__(lambda _: "It is four.", TOKENIZER)
+        self._then = then
+
+    async def sample(self, requests: Sequence[SamplingRequest]) -> list[Completion]:
+        (completion,) = await super().sample([replace(request, on_token=None) for request in requests])
+        on_token = requests[0].on_token
+        for token in completion.ids[:-1] if on_token else ():
+            on_token(token)
+        await self._then()
+        return [completion]
+
+
+def test_a_part_arrives_before_the_reply_ends_and_the_end_of_the_client_ends_the_reply() -> None:
+    async def run() -> None:
+        received, cancelled = asyncio.Event(), asyncio.Event()
+
+        async def until_received() -> None:
+            try:
+                await asyncio.wait_for(received.wait(), 60)
+            except asyncio.CancelledError:
+                cancelled.set()
+                raise
+
+        async with served(Gated(until_received)) as client:
+            stream = await client.chat.completions.create(model="m", messages=ASK, stream=True)
+            first = await anext(aiter(stream))
+            assert first.choices[0].delta.content == "It is four."
+            await stream.close()
+            await asyncio.wait_for(cancelled.wait(), 60)
+            received.set()
+            stream = await client.chat.completions.create(model="m", messages=ASK, stream=True)
+            assert "".join([event.choices[0].delta.content or "" async for event in stream]) == "It is four."
+
+    asyncio.run(run())
+
+
+def test_a_sampler_that_fails_before_or_amid_a_stream_is_an_error_of_the_client() -> None:
+    async def run() -> None:
+        received = asyncio.Event()
+
+        async def fail() -> None:
+            await asyncio.wait_for(received.wait(), 60)
+            raise SamplerError("it died")
+
+        async with served(Gated(fail)) as client:
+            events = aiter(await client.chat.completions.create(model="m", messages=ASK, stream=True))
+            assert (await anext(events)).choices[0].delta.content == "It is four."
+            received.set()
+            with pytest.raises(openai.APIError, match="it died"):
+                await anext(events)
+            with pytest.raises(openai.InternalServerError, match="it died"):
+                await client.chat.completions.create(model="m", messages=ASK)
+
+    asyncio.run(run())
