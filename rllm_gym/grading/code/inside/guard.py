@@ -26,7 +26,7 @@ from .codec import ForbiddenType, Tree
 from .files import Files
 from .object_server import STDIN, ClassAttribute, ObjectServer
 from .object_server import question_random as _random
-from .operations import BINARY
+from .operations import BINARY, UNARY
 from .peer import Peer, Transport, is_simple
 from .proxies import ARITHMETIC, ORDER, Constructed, Link, Remote, RemoteType, Unsupported, link_of
 
@@ -39,6 +39,7 @@ _METHODS_OF_PLAIN = frozenset({"startswith", "endswith", "issubset", "issuperset
 _MEASURING = frozenset({"sub", "rsub", *ORDER})
 """Operators with which a test measures the distance of a result from what it expects."""
 
+_NUMBERS = frozenset({"bool", "int", "float", "complex"})
 _IN_PLACE = frozenset({"setattr", "delattr", "setitem", "delitem", *(f"i{name}" for name in ARITHMETIC)})
 _NO_VALUES = frozenset({"equals", "contents", "module", "entry", "names", "load", "set module", "patch", "unpatch"})
 _NO_VALUES |= {"subclass", "functions"}
@@ -313,6 +314,10 @@ class GuardedPeer(Peer):
             raise self._break(f"the answer of {type(target).__name__} to a comparison is neither True nor False")
         elif operation == "bool" and not owned:
             # What is true for one assertion may not be false for the next, so that guessing their order is of no use.
+        facts = type(target)._rllm_facts
+        if operation in UNARY and facts.get("plain") in _NUMBERS and type(target) not in self._named:
+            # Of a result, what a test compares and the tolerance it derives from it must be of one number.
+            return UNARY[operation](self._contents(target, facts["plain"]), *args)
             self._unnumbered += 1
             if any(
                 super(GuardedPeer, self).operate(operation, target) is not result
