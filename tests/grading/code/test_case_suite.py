@@ -133,6 +133,24 @@ def test_nothing_is_not_equal_to_something_and_the_names_that_a_test_expects_dif
     assert paid(pool, honest) == set(honest)
 
 
+def test_a_result_is_one_number_and_nothing_is_not_close_to_something(pool: SandboxPool) -> None:
+    """Numbers that say something else to ``abs()``, from which a test derives its tolerance; empty arrays that agree
+    with every number; items that ``zip`` does not yield; and operators of named tuples, which are honest."""
+    names = ("approx_rev", "np1", "notlist", "reltol", "helper_np")
+    attacks = {
+        name: record for name, record in ATTACKS.items() if record["task"] in {f"sixth_{name}" for name in names}
+    }
+    assert len(attacks) >= 12
+    assert paid(pool, attacks) == set()
+    honest = {f"solution of sixth_{name}": RIGHT[f"solution of sixth_{name}"] for name in (*names, "items")}
+    for name in (
+        "nt_vector", "nt_interval", "nt_callable", "np_where_scalar", "tuple_subclass_result", "zip_comprehensions",
+        "approx_empty_both", "np_empty_honest", "mod_int_subclass",
+    ):  # fmt: skip
+        honest[name] = RIGHT[f"sixth_{name}"]
+    assert paid(pool, honest) == set(honest)
+
+
 def test_data_that_are_too_large_for_a_message_are_the_tasks_fault(pool: SandboxPool) -> None:
     """Nobody could pass: a reward of 0 would hide it. Not so if the program may have said how large they are."""
     tests = FunctionTests("f", 'assert f("ab") == 2\nassert f("x" * 20_000_000) == 20_000_000\n', "assert")

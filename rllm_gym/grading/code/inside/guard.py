@@ -26,7 +26,7 @@ from .codec import ForbiddenType, Tree
 from .files import Files
 from .object_server import STDIN, ClassAttribute, ObjectServer
 from .object_server import question_random as _random
-from .operations import BINARY
+from .operations import BINARY, UNARY
 from .peer import Peer, Transport, is_simple
 from .proxies import ARITHMETIC, ORDER, Constructed, Link, Remote, RemoteType, Unsupported, link_of
 
@@ -39,6 +39,7 @@ _METHODS_OF_PLAIN = frozenset({"startswith", "endswith", "issubset", "issuperset
 _MEASURING = frozenset({"sub", "rsub", *ORDER})
 """Operators with which a test measures the distance of a result from what it expects."""
 
+_NUMBERS = frozenset({"bool", "int", "float", "complex"})
 _IN_PLACE = frozenset({"setattr", "delattr", "setitem", "delitem", *(f"i{name}" for name in ARITHMETIC)})
 _NO_VALUES = frozenset({"equals", "contents", "module", "entry", "names", "load", "set module", "patch", "unpatch"})
 _NO_VALUES |= {"subclass", "functions"}
@@ -286,7 +287,7 @@ class GuardedPeer(Peer):
         if self._altered:
             _, args, kwargs = self._altered
         link = link_of(created)
-        if link is not None and type(created) is cls and link.born > before and not isinstance(created, tuple):
+        if link is not None and type(created) is cls and link.born > before:
             link.named = cls in self._named
             # An object of a class that the test derived is received by the test's own ``__init__`` too.
             link.owned = link.received == 1
@@ -303,9 +304,20 @@ class GuardedPeer(Peer):
             link.owned = False
         return constructed
 
+    def _named_tuple(self, cls: Any, trees: Any) -> Any:
+        created = super()._named_tuple(cls, trees)
+        link = link_of(created)
+        if link is not None:
+            link.born = self._num_requests
+        return created
+
     def operate(self, operation: str, target: Any, *args: Any) -> Any:
         link = link_of(target)
         owned = link is not None and link.owned
+        facts = type(target)._rllm_facts
+        if operation in UNARY and facts.get("plain") in _NUMBERS and type(target) not in self._named:
+            # Of a result, what a test compares and the tolerance it derives from it must be of one number.
+            return UNARY[operation](self._contents(target, facts["plain"]), *args)
         result = super().operate(operation, target, *args)
         if operation in ("iter", "next"):
             link.owned = owned
@@ -495,6 +507,8 @@ class GuardedPeer(Peer):
         link = link_of(value)
         if link is not None and link.contents is not None:
             return link.contents[0]
+        if issubclass(type(value), tuple):
+            return tuple(tuple.__iter__(value))
         contents = self.ask("contents", value, base)
         if type(contents) is not kind:
             raise self._break(f"a {type(contents).__name__} in place of a {base}")
@@ -508,7 +522,8 @@ class GuardedPeer(Peer):
         piped = operation in _PIPES and type(left) in self._named
         if operation == "radd" and type(right) is int and right == 0:
             return self.ask(operation, left, right)  # sum() begins with it, whatever the test expects
-        if not isinstance(right, Remote) and (link is None or not link.owned) and not piped:
+        plain_right = not _is_object(right)
+        if plain_right and (link is None or not link.owned) and not piped:
             plain = type(left)._rllm_facts.get("plain")
             if type(plain) is str:
                 return BINARY[operation](self._contents(left, plain), right, *modulo)
@@ -516,7 +531,6 @@ class GuardedPeer(Peer):
             self.unsupported.append(what)
             raise TypeError(f"unsupported operand types: {what}")
         links = [found for found in (link, link_of(right)) if found is not None and found.owned]
-        plain_right = not isinstance(right, Remote)
         own = link is not None and link.constructed is not None and link.received == 1 and link.named
         own = own or piped
         if plain_right and operation in _MEASURING and not own:
@@ -528,7 +542,7 @@ class GuardedPeer(Peer):
             result = self.ask(operation, left, right, *modulo)
         for found in links:
             found.owned = True
-        if plain_right and not own and not isinstance(result, Remote):
+        if plain_right and not own and not _is_object(result):
             what = (
                 f"{operation} of a {type(left).__name__} and a {type(right).__name__} that is a {type(result).__name__}"
             )
@@ -640,6 +654,12 @@ def _links(value: Any, depth: int = 3) -> Iterator[Link]:
             yield from _links(item, depth - 1)
 
 
+def _is_object(value: Any) -> bool:
+    """Return whether this is an object of the program, or a named tuple of a class of the program."""
+    kind = type(value)
+    return isinstance(kind, RemoteType) and issubclass(kind, Remote | tuple)
+
+
 def _same_arguments(left: Any, right: Any) -> bool:
     """Return whether two objects were created from the same plain arguments."""
     origins = [link.constructed for link in (link_of(left), link_of(right)) if link is not None and link.constructed]
@@ -666,5 +686,5 @@ def _copied(value: Any) -> Any:
 def _own(result: Any, *sources: Any) -> None:
     """Mark the result of an operator on the test's objects as one of the test's objects."""
     link = link_of(result)
-    if sources and link is not None and isinstance(result, Remote):
+    if sources and link is not None and _is_object(result):
         link.owned, link.named = True, all(source.named for source in sources)

@@ -67,7 +67,7 @@ class ObjectServer:
             return self.data_classes(operands[0])
         if operation in ("poll", "cancel"):
             return self._operations.do(operation, operands)
-        if self.peer is None or not operands or not self.peer.is_exported(operands[0]):
+        if self.peer is None or not operands or not self._is_given(operands[0]):
             raise TypeError(f"{operation} of something the test did not give")
         target = operands[0]
         if operation in ("getattr", "setattr", "delattr"):
@@ -87,6 +87,10 @@ class ObjectServer:
         if operation in _CHANGING and self.is_own(owner):
             self.changed.append(owner)
         return self._operations.do(operation, operands)
+
+    def _is_given(self, value: Any) -> bool:
+        """Return whether the test gave this to the program. Named tuples are copied; their class is what it gave."""
+        return self.peer is not None and self.peer.is_exported(type(value) if issubclass(type(value), tuple) else value)
 
     def is_own(self, value: Any) -> bool:
         """Return whether the test may later check what the program did to this value."""

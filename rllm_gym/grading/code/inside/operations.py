@@ -60,23 +60,11 @@ BINARY: dict[str, Callable[..., Any]] = {
 }
 """Binary operators. The ``r`` prefix marks reversed operands."""
 
-_OPERATIONS: dict[str, Callable[..., Any]] = {
-    "call": lambda target, args, kwargs: target(*args, **kwargs),
-    "getattr": getattr,
-    "setattr": setattr,
-    "delattr": delattr,
-    "len": len,
-    "bool": bool,
+UNARY: dict[str, Callable[..., Any]] = {
     "int": int,
     "float": float,
     "complex": complex,
     "index": operator.index,
-    "iter": iter,
-    "next": next,
-    "send": lambda target, value: target.send(value),
-    "throw": lambda target, error: target.throw(error),
-    "close": lambda target: target.close(),
-    "reversed": reversed,
     "neg": operator.neg,
     "pos": operator.pos,
     "abs": abs,
@@ -85,6 +73,22 @@ _OPERATIONS: dict[str, Callable[..., Any]] = {
     "trunc": math.trunc,
     "floor": math.floor,
     "ceil": math.ceil,
+}
+"""What numbers have besides binary operators, and their conversions."""
+
+_OPERATIONS: dict[str, Callable[..., Any]] = {
+    "call": lambda target, args, kwargs: target(*args, **kwargs),
+    "getattr": getattr,
+    "setattr": setattr,
+    "delattr": delattr,
+    "len": len,
+    "bool": bool,
+    "iter": iter,
+    "next": next,
+    "send": lambda target, value: target.send(value),
+    "throw": lambda target, error: target.throw(error),
+    "close": lambda target: target.close(),
+    "reversed": reversed,
     "bytes": bytes,
     "fspath": os.fspath,
     "length_hint": operator.length_hint,
@@ -109,6 +113,7 @@ _OPERATIONS: dict[str, Callable[..., Any]] = {
     "isinstance": lambda cls, value: isinstance(value, cls),
     "issubclass": lambda cls, other: issubclass(other, cls),
     **{name: _special(f"__{name}__") for name in ("get", "set", "delete", "set_name")},
+    **UNARY,
     **BINARY,
 }
 

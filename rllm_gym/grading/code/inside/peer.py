@@ -324,7 +324,7 @@ class Peer:
         if issubclass(kind, RemoteType):
             return self._home(value._rllm_class_link)
         if isinstance(kind, RemoteType):
-            if isinstance(value, tuple):
+            if issubclass(kind, tuple):  # a stand-in may call itself one
                 return ["nt", self._class_to_tree(kind), self._codec.encode_nested(value)]
             link = link_of(value)
             return self._home(link) if link is not None else None
@@ -515,7 +515,12 @@ class Peer:
         items = self._codec.decode_nested(trees)
         if len(items) != len(_fields_of(kind) or ()):
             raise MalformedMessage("a named tuple of the wrong length")
-        return tuple.__new__(kind, items)
+        created = tuple.__new__(kind, items)
+        if isinstance(kind, RemoteType):
+            link = Link(self, 0)
+            link.received = 1
+            object.__setattr__(created, "_rllm_link", link)
+        return created
 
     def _builtin_error(self, name: Any, arguments: Any, cause: Any, trace: Any, number: Any) -> Any:
         kind = _BUILTIN_ERRORS.get(expect(name, str))

@@ -105,7 +105,7 @@ class Link:
         """The link of the object whose method this is."""
 
     def __del__(self) -> None:
-        if self.received:
+        if self.received and self.number:  # those of named tuples, which are copied, have no number
             self.peer.released.append((self.number, self.received))
 
 
@@ -480,11 +480,18 @@ def defines_equality(cls: type) -> bool:
 
 
 def methods_of(cls: type) -> list[str]:
-    """Return the special methods of a class that its stand-in needs too."""
+    """Return the special methods of a class that its stand-in needs too; of a named tuple, those of its own."""
     found = set()
+    copied = issubclass(cls, tuple) and hasattr(cls, "_fields")
     for base in cls.__mro__:
-        if base not in (object, BaseException, Exception):
-            found |= {name for name in vars(base) if name in NAMES and vars(base)[name] is not None}
+        if base not in (object, BaseException, Exception) and not (copied and base is tuple):
+            found |= {
+                name
+                for name, item in vars(base).items()
+                if name in NAMES
+                and item is not None
+                and not (copied and getattr(item, "__module__", "") == "collections")
+            }
     return sorted(found)
 
 
@@ -548,6 +555,17 @@ _METHODS: dict[str, Callable[..., Any]] = {
 }
 
 
+_OF_NAMED_TUPLES = frozenset(
+    f"__{name}__"
+    for name in (
+        *(f"{prefix}{name}" for name in ARITHMETIC for prefix in ("", "r", "i")),
+        *("abs", "bool", "ceil", "complex", "float", "floor", "index", "int", "invert", "neg", "pos", "round", "trunc"),
+        *("call", "contains", "enter", "exit", "format", "repr", "str"),
+    )
+)
+"""Special methods of named tuples that are forwarded. They are compared, and iterated, as tuples."""
+
+
 class _Forwarded:
     """An attribute of a class of the other side, for code that looks for it in the class."""
 
@@ -595,8 +613,8 @@ def make_class(
         bases = (*(base for base in bases if issubclass(base, RemoteType)), RemoteType)
     elif facts["fields"] is not None:
         bases = (_Attributes, namedtuple(facts["name"], facts["fields"]))
-        names["__slots__"] = ()
-        names["_rllm_link"] = property(lambda self: link)
+        names |= {name: _operator(name) for name in facts["methods"] if name in _OF_NAMED_TUPLES}
+        names["_rllm_link"] = Link(link.peer, 0)  # of those that the test makes of another one
     elif any(issubclass(base, BaseException) for base in bases):
         mixed = () if any(issubclass(base, RemoteExceptionMixin) for base in bases) else (RemoteExceptionMixin,)
         bases = (*mixed, *(base for base in bases if issubclass(base, BaseException)))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import itertools
 import operator
 import os
@@ -14,7 +15,7 @@ from typing import Any
 
 from .free_names import nodes
 from .peer import ConversationError
-from .proxies import Remote
+from .proxies import Remote, RemoteType
 
 MAX_TEXT = 2000
 
@@ -95,7 +96,11 @@ class Runner:
         self.stops: list[int] = []
         """Has an item while the test expects ``StopIteration`` of the program itself."""
         module.__dict__.update(_rllm_left=_left, _rllm_ended=self._ended, _rllm_ran=self._ran, _rllm_stops=self.stops)
-        module.__dict__.update(_rllm_side_by_side=self._side_by_side, _rllm_compare=self._compare)
+        module.__dict__.update(
+            _rllm_side_by_side=self._side_by_side,
+            _rllm_compare=functools.partial(self._compare, True),
+            _rllm_compare_arrays=functools.partial(self._compare, False),
+        )
         module.__dict__.update({f"_rllm_{name}": getattr(operator, name) for name in ("eq", "ne", "sub")})
 
     def run(self, candidate: Any, entry: Mapping[str, Any]) -> None:
@@ -124,12 +129,16 @@ class Runner:
             self._ran.add(number)
             yield item
 
-    def _compare(self, number: int, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        """Compare arrays; record whether not only one of them is empty, for which the other could be anything."""
+    def _compare(self, with_scalars: bool, number: int, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        """Compare arrays, or an array with a number; record whether not only one of them is empty, for which the other
+        could be anything.
+        """
         self._ended.add(number)
-        arrays = [item for item in args[:2] if _is_array(item) or type(item) in (list, tuple)]
-        by_element = function not in (operator.eq, operator.ne, operator.sub) or any(map(_is_array, arrays))
-        if not by_element or len(set(map(_is_empty, arrays))) < 2:
+        of_numpy = str(getattr(function, "__module__", "")).startswith("numpy")
+        if of_numpy:  # which would ask for the length and for the items
+            args = tuple(list(item) if isinstance(item, Remote) and _is_sized(item) else item for item in args)
+        sides = [item for item in args[:2] if (with_scalars if is_scalar(item) else _is_sized(item))]
+        if not (of_numpy or any(map(_is_array, sides))) or len(set(map(is_empty, sides))) < 2:
             self._ran.add(number)
         return function(*args, **kwargs)
 
@@ -179,6 +188,11 @@ class _ReachChecker(_StatementTransformer):
     """
 
     _numbers = itertools.count()
+    _CLOSE = frozenset(
+        {"allclose", "array_equiv", "isclose", "assert_allclose", "assert_almost_equal", "assert_approx_equal"}
+    )
+    _CLOSE |= {"assert_array_almost_equal", "assert_array_equal", "assert_array_less", "assert_equal"}
+    _AGGREGATES = frozenset({"all", "any", "fsum", "len", "max", "min", "next", "sum"})
     _SUPPRESSING = frozenset({"raises", "suppress", "warns", "deprecated_call", "subTest"})
 
     def visit_With(self, node: ast.With | ast.AsyncWith) -> Any:
@@ -238,7 +252,24 @@ class _ReachChecker(_StatementTransformer):
                     ]
             if isinstance(item, ast.Call):
                 self._record_calls(item)
+            elif isinstance(item, ast.UnaryOp) and isinstance(item.op, ast.Not):
+                self._record_comprehension(item.operand)
+            elif isinstance(item, ast.Compare) and any(map(_is_empty_display, item.comparators)):
+                self._record_comprehension(item.left)
         return statement
+
+    def _recording_calls(self, node: ast.AST) -> None:
+        for item in nodes(node):
+            if isinstance(item, ast.Call):
+                self._record_calls(item)
+
+    def visit_Return(self, node: ast.Return) -> Any:
+        self._recording_calls(node)
+        return node
+
+    def visit_If(self, node: ast.If) -> Any:
+        self._recording_calls(node.test)
+        return self.generic_visit(node)
 
     def _compared(self, node: ast.BinOp | ast.Compare) -> ast.expr:
         if isinstance(node, ast.BinOp):
@@ -249,20 +280,26 @@ class _ReachChecker(_StatementTransformer):
         called = any(isinstance(item, ast.Call | ast.Name) for item in sides)
         if name is None or len(sides) != 2 or not called:
             return node
-        return self._call("_rllm_compare", ast.Name(name, ast.Load()), sides)
+        return self._call(_comparing(sides), ast.Name(name, ast.Load()), sides)
 
     def _record_calls(self, call: ast.Call) -> None:
         name = _called(call)
-        if isinstance(call.func, ast.Attribute) and name in ("allclose", "isclose") and len(call.args) >= 2:
-            new = self._call("_rllm_compare", call.func, call.args)
+        if name in self._CLOSE and len(call.args) >= 2:
+            new = self._call(_comparing(call.args[:2]), call.func, call.args)
             call.func, call.args = new.func, new.args
-        elif name in ("all", "any", "sum") and call.args:
-            values = call.args[0]
-            if isinstance(values, ast.GeneratorExp | ast.ListComp):
-                values = values.generators[0].iter
-            if isinstance(values, ast.Call) and len(values.args) > {"zip": 1, "map": 2}.get(_called(values), 99):
-                new = self._call("_rllm_side_by_side", values.func, values.args)
-                values.func, values.args = new.func, new.args
+        elif name in self._AGGREGATES and call.args:
+            self._record_comprehension(call.args[0])
+            if name != "len":
+                self._record_items(call.args[0])
+
+    def _record_comprehension(self, values: ast.expr) -> None:
+        if isinstance(values, ast.GeneratorExp | ast.ListComp | ast.SetComp):
+            self._record_items(values.generators[0].iter)
+
+    def _record_items(self, values: ast.expr) -> None:
+        if isinstance(values, ast.Call) and len(values.args) > {"zip": 1, "map": 2}.get(_called(values), 99):
+            new = self._call("_rllm_side_by_side", values.func, values.args)
+            values.func, values.args = new.func, new.args
 
     def _call(self, name: str, function: ast.expr, args: list[ast.expr]) -> ast.Call:
         return ast.Call(ast.Name(name, ast.Load()), [ast.Constant(next(self._numbers)), function, *args], [])
@@ -286,8 +323,43 @@ def _is_array(value: Any) -> bool:
     return type(value).__module__ == "numpy" and bool(getattr(value, "shape", ()))
 
 
-def _is_empty(value: Any) -> bool:
-    return value.size == 0 if _is_array(value) else type(value) in (list, tuple) and all(map(_is_empty, value))
+def is_empty(value: Any) -> bool:
+    """Return whether a value has no items, or none but empty ones."""
+    if is_scalar(value):
+        return False
+    if type(value).__module__ == "numpy":
+        return bool(value.size == 0)
+    if type(value) in (list, tuple):
+        return all(map(is_empty, value))
+    return _is_sized(value) and len(value) == 0
+
+
+def _is_sized(value: Any) -> bool:
+    if isinstance(type(value), RemoteType):
+        return "__len__" in type(value)._rllm_facts["methods"]
+    return hasattr(type(value), "__len__")
+
+
+def is_scalar(value: Any) -> bool:
+    """Return whether numpy compares a value with each item of an array."""
+    kind = type(value)
+    return kind in (bool, int, float, complex, str) or (kind.__module__ == "numpy" and not _is_array(value))
+
+
+def _is_empty_display(node: ast.AST) -> bool:
+    return isinstance(node, ast.List | ast.Tuple) and not node.elts
+
+
+def _comparing(sides: list[ast.expr]) -> str:
+    """Return the function for a comparison: what a test selects, or makes from nothing, may be empty in each run."""
+    for item in itertools.chain(*map(nodes, sides)):
+        selects = isinstance(item, ast.Subscript) and not isinstance(item.slice, ast.Constant)
+        of_nothing = isinstance(item, ast.Call) and any(
+            isinstance(arg, ast.Constant) and type(arg.value) is int and not arg.value for arg in item.args
+        )
+        if selects or of_nothing or _is_empty_display(item):
+            return "_rllm_compare_arrays"
+    return "_rllm_compare"
 
 
 def _assignment(name: str, value: bool) -> ast.stmt:
@@ -547,7 +619,7 @@ class PytestRunner(Runner):
         sys.dont_write_bytecode = True
         import pytest
 
-        names = {"all", "any", "sum"} & set(map(_called, nodes(self._tree)))  # type: ignore[arg-type]
+        names = {"zip", "map"} & set(map(_called, nodes(self._tree)))  # type: ignore[arg-type]
         blocks = ast.With | ast.AsyncWith | ast.For | ast.AsyncFor | ast.While | ast.Try
         if names or "numpy" in self._text or any(isinstance(node, blocks) for node in nodes(self._tree)):
             self._text = ast.unparse(self.checked(self._tree))

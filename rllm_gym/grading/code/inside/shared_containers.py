@@ -246,7 +246,7 @@ def snapshot_of(obj: Any) -> Any:
         return bytes(obj)
     if getattr(obj, "dtype", None) is not None and obj.dtype.hasobject:
         return (obj.shape, tuple(obj.flat))
-    return (getattr(obj, "shape", len(obj)), obj.tobytes())
+    return (obj.shape if hasattr(obj, "shape") else len(obj), obj.tobytes())
 
 
 def _differs(obj: Any, snapshot: Any) -> bool:
