@@ -25,6 +25,7 @@ def policy(tmp_path_factory: pytest.TempPathFactory) -> Policy:
     return Policy(ModelConfig(path=str(folder), tuning="lora", device="cpu"))
 
 
+@pytest.mark.long
 def test_the_script_measures_every_layout_of_both_tunings_and_writes_them(tmp_path: Path) -> None:
     assert main(["--shape", "tiny", "--device", "cpu", "--rounds", "1", "--write", "--results", str(tmp_path)]) == 0
     [written] = tmp_path.glob("gpu-cpu-*.md")

@@ -196,6 +196,7 @@ def test_a_killed_browser_is_a_fault_and_the_next_episode_gets_another(chromium:
     asyncio.run(scenario())
 
 
+@pytest.mark.long
 def test_repeated_crashes_of_the_gpu_process_end_no_episode(chromium: str) -> None:
     """Filling its memory with pictures ends it; after six times Chromium would exit, with all its episodes."""
 
@@ -235,6 +236,7 @@ def test_closing_the_pool_leaves_nothing(chromium: str, monkeypatch: pytest.Monk
     asyncio.run(session.close())
 
 
+@pytest.mark.long
 def test_an_unreferenced_session_and_pool_are_closed(chromium: str) -> None:
     pool = BrowserPool(chromium, prewarm=0)
     contexts = pool._contexts
@@ -268,6 +270,7 @@ def test_a_cancelled_open_leaves_no_context(chromium: str) -> None:
     asyncio.run(scenario())
 
 
+@pytest.mark.long
 def test_a_fork_starts_its_own_browser(chromium: str) -> None:
     pool = shared_pool(chromium)
     session = asyncio.run(pool.open(sites=HELLO))

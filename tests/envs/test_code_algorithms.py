@@ -70,6 +70,7 @@ def test_the_reference_passes_and_slow_programs_fail_the_large_test_only(name: s
         assert hidden_tests_passed(task, program) == (total - 1, total), program
 
 
+@pytest.mark.long
 def test_no_constant_and_no_number_of_the_input_is_the_answer() -> None:
     for difficulty in LEVELS:
         for task in code_tasks(difficulty=difficulty, size=4):

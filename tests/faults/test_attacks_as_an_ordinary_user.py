@@ -19,10 +19,9 @@ raise SystemExit(pytest.main(options))
 @pytest.mark.parametrize(
     ("file", "which"),
     [
-        ("stdio", "limits and B-processes"),
         ("function", "channel"),
         ("swe", "host"),
-        pytest.param("stdio", "limits or eight", marks=pytest.mark.long),
+        pytest.param("stdio", "limits or B-processes or eight", marks=pytest.mark.long),
         pytest.param("function", "special or another_style", marks=pytest.mark.long),
         pytest.param("swe", "steer or without or honest", marks=pytest.mark.long),
     ],

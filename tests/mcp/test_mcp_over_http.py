@@ -606,6 +606,7 @@ class _HostileEvents(BaseHTTPRequestHandler):
         pass
 
 
+@pytest.mark.long
 def test_a_server_that_misbehaves_over_the_older_transport_is_an_error_of_the_call(tmp_path: Path) -> None:
     async def results(url: str, limit: float) -> list[str]:
         session = await shared_pool().open([HttpServer(url, transport="sse")], workspace=tmp_path)

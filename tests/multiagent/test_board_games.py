@@ -121,6 +121,7 @@ def test_the_solver_agrees_with_tromps_table():
     assert values == {(4, 4): 0, (5, 4): 0}
 
 
+@pytest.mark.long
 def test_the_oracle_never_loses_connect_four_on_the_default_board():
     game = pettingzoo.make("aec", "rllm/ConnectFour-v0")
     for seed in range(2):

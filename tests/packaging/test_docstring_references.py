@@ -9,6 +9,7 @@ from __future__ import annotations
 import ast
 import builtins
 import functools
+import gc
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -24,7 +25,7 @@ _EXCEPTIONS = re.compile(r"[A-Za-z_][\w.]*(?:(?:, | or )[A-Za-z_][\w.]*)*(?=:\s)
 _BLOCKS = ("body", "orelse", "finalbody", "handlers")
 
 
-@dataclass
+@dataclass(eq=False)
 class Scope:
     """The names of a module or a class.
 
@@ -43,10 +44,14 @@ class Scope:
 def modules() -> dict[str, tuple[Scope, ast.AST]]:
     """Return the scope and the tree of each module of both packages."""
     found = {}
-    for name, path in FILES.items():
-        scope, tree = Scope(), tree_of(name)
-        collect(scope, scope, tree, name.split(".") if path.name == "__init__.py" else name.split(".")[:-1])
-        found[name] = scope, tree
+    gc.disable()  # it would go through all trees after each file
+    try:
+        for name, path in FILES.items():
+            scope, tree = Scope(), tree_of(name)
+            collect(scope, scope, tree, name.split(".") if path.name == "__init__.py" else name.split(".")[:-1])
+            found[name] = scope, tree
+    finally:
+        gc.enable()
     return found
 
 
@@ -139,10 +144,12 @@ def member(scope: Scope, name: str) -> Scope | str | None:
     return next((value for value in found if value is not None), None)
 
 
+@functools.cache
 def has_unknown_base(scope: Scope) -> bool:
     return any(base != "object" if isinstance(base, str) else has_unknown_base(base) for base in bases(scope))
 
 
+@functools.cache
 def bases(scope: Scope) -> list[Scope | str]:
     """Return the base classes of a class; the name of those of other packages."""
     found: list[Scope | str] = []
@@ -154,6 +161,7 @@ def bases(scope: Scope) -> list[Scope | str]:
     return [base for base in found if base not in ("Generic", "Protocol")]
 
 
+@functools.cache
 def followed(value: Scope | str | None) -> Scope | str | None:
     """Return what an imported name stands for."""
     while isinstance(value, str) and value.partition(".")[0] in ("rllm_gym", "trainers"):

@@ -406,6 +406,7 @@ def test_cancelling_a_call_closes_its_connection_and_frees_its_place() -> None:
         assert ended.wait(100)
 
 
+@pytest.mark.long
 def test_a_sampler_that_is_never_closed_ends_its_connection_and_thread() -> None:
     ended = threading.Event()
 

@@ -155,7 +155,12 @@ def test_every_field_of_a_page_has_a_label() -> None:
 # Every site
 
 
-@pytest.mark.parametrize("site", SITES)
+SLOW = ("forum", "wiki")
+
+
+@pytest.mark.parametrize(
+    "site", [pytest.param(site, marks=pytest.mark.long) if site in SLOW else site for site in SITES]
+)
 def test_the_solution_is_rewarded_and_a_near_miss_is_not(site: str) -> None:
     check_tasks(site, [4])  # the fifth level
 

@@ -71,7 +71,8 @@ def to_be_killed(folder: Path, tuning: str) -> TrainConfig:
     )
 
 
-@pytest.mark.parametrize("tuning", ["full", pytest.param("lora", marks=pytest.mark.long)])
+@pytest.mark.long
+@pytest.mark.parametrize("tuning", ["full", "lora"])
 def test_a_killed_and_resumed_run_is_bit_identical_and_without_replay_every_task_occurs_once_per_pass(
     tmp_path: Path, tuning: str
 ) -> None:

@@ -183,6 +183,7 @@ def test_opponents_are_frozen_copies_of_the_player(tmp_path: Path) -> None:
     assert pools[4] <= {"opponent.3", "opponent.4"}
 
 
+@pytest.mark.long
 def test_a_pool_of_opponents_is_restored_after_an_interruption(tmp_path: Path) -> None:
     """Deterministic, resumed from its checkpoint: the same opponents, the same episodes, the same weights."""
 
@@ -221,6 +222,7 @@ def test_a_resumed_run_restores_every_adapter_and_its_optimizer(tmp_path: Path) 
         train(team_config(tmp_path, steps=5, output=str(tmp_path / "parts"), resume=True, **{**options, "roles": {}}))
 
 
+@pytest.mark.long
 def test_a_checkpoint_contains_every_adapter_also_when_none_has_changed(tmp_path: Path) -> None:
     """During the warm-up of the value heads no weights are synced, and PEFT has frozen all adapters but the last for
     the KL.

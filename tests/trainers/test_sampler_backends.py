@@ -39,6 +39,7 @@ def outside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
+@pytest.mark.long
 def test_a_backend_of_the_documentation_is_trained_from_the_command_line(outside: Path) -> None:
     """Each step samples with the weights of the step before: the learning rate is high, the difference is rounding."""
     config = echo_config(outside, steps=3, model={"tuning": "lora", "lora": {"rank": 4}}, optimizer={"lr": 0.05})

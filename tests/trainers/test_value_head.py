@@ -179,6 +179,7 @@ def test_only_the_steps_of_the_policy_decide_whether_a_run_diverged(
     assert learner.version == 1
 
 
+@pytest.mark.long
 def test_the_value_head_learns_to_predict_returns(folder: Path) -> None:
     policy = Policy(ModelConfig(path=str(folder), tuning="full"))
     algorithm = ppo(value_lr=0.02, value_warmup_steps=200)

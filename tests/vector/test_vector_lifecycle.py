@@ -40,7 +40,9 @@ def descriptors():
     return len(os.listdir("/proc/self/fd"))
 
 
-@pytest.mark.parametrize("kind", ["thread", "process", "asyncio"])
+@pytest.mark.parametrize(
+    "kind", [pytest.param("thread", marks=pytest.mark.long), "process", pytest.param("asyncio", marks=pytest.mark.long)]
+)
 def test_closing_releases_all_resources(kind, tmp_path):
     closed = tmp_path / "closed"
     env = AsyncEcho if kind == "asyncio" else Counting
@@ -77,7 +79,9 @@ def test_an_environment_with_a_fault_is_closed_even_if_all_are_closed_immediatel
     assert until(lambda: (tmp_path / "closed").read_text() == "closed\n" * 2)
 
 
-@pytest.mark.parametrize("kind", ["thread", "process", "asyncio"])
+@pytest.mark.parametrize(
+    "kind", [pytest.param("thread", marks=pytest.mark.long), "process", pytest.param("asyncio", marks=pytest.mark.long)]
+)
 def test_garbage_collection_closes_the_environments(kind):
     threads, processes = threading.active_count(), children()
     before = threads_and_processes()
@@ -154,6 +158,7 @@ def test_closing_logs_one_line_for_all_threads_that_are_still_in_a_step(env_id, 
         go_on.set()
 
 
+@pytest.mark.long
 def test_a_failed_construction_leaves_nothing_behind():
     def make(constructed=[]):  # noqa: B006 - counts the constructions
         constructed.append(1)

@@ -229,6 +229,7 @@ def test_no_merge_keeps_other_test_tables(text: str) -> None:
     assert pytest_table(merged) == pytest_table(PYPROJECT.encode())
 
 
+@pytest.mark.long
 def test_work_on_hostile_changes_is_bounded(base: Path) -> None:
     """Each of these took from minutes to hours."""
     assert kept(base, {"shop/x.py": "x = [" + "pytest, " * 200_000 + "]\n"}) == {"shop/x.py"}

@@ -352,10 +352,15 @@ class DiscountTest(unittest.TestCase):
     ("command", "parser", "style"),
     [
         ("python -m unittest discover -v -s tests -t .", None, "tests.test_case.DiscountTest.{}"),
-        ("cd tests && python -m unittest -v test_case", "parse_log_django", "{} (test_case.DiscountTest)"),
+        pytest.param(
+            *("cd tests && python -m unittest -v test_case", "parse_log_django", "{} (test_case.DiscountTest)"),
+            marks=pytest.mark.long,
+        ),
         ("python -m pytest -rA tests/test_case.py | cat", "pytest", "tests/test_case.py::DiscountTest::{}"),
-        ("pytest -x tests/test_case.py", None, "tests/test_case.py::DiscountTest::{}"),
-        (None, None, "tests.test_case.DiscountTest.{}"),
+        pytest.param(
+            *("pytest -x tests/test_case.py", None, "tests/test_case.py::DiscountTest::{}"), marks=pytest.mark.long
+        ),
+        pytest.param(None, None, "tests.test_case.DiscountTest.{}", marks=pytest.mark.long),
     ],
 )
 def test_commands_and_ids_of_other_kinds(
