@@ -81,17 +81,17 @@ class MCPEnv(AsyncTextEnv):
     ``{seed}`` gets one drawn with the seed too; the state of a built-in task is a function of the task only.
 
     ## Rewards
-    ``task``: 1 if the episode ends as requested, else 0. A built-in task compares its complete end state
-    with that of a copy to which exactly the requested change was applied, so that a side effect costs the reward, and
-    checks the answer with :mod:`rllm_gym.grading.answers`. A row has a typed answer, a check, or both; a check may give
-    a part of the reward. A check that raises, hangs or returns anything else gives reward 0, since the model may have
-    caused this, and is reported in ``check_error``. A task that cannot be done requires ``report_infeasible`` and no
-    change. If a reply cannot be parsed, names an unknown tool, or has arguments that do not fit a schema, none of its
-    calls is sent, and it costs ``invalid_action_penalty``. A failing tool call returns its error message and costs
-    nothing; so does a call in which the server hangs or dies. A server that is ``restartable`` then starts again; the
-    end of any other server ends the episode with reward 0. A server that cannot be started for the episode, or ends
-    before the first call, raises :class:`~rllm_gym.mcp.ServerFault`: an environment fault, for which no reward is
-    given.
+    ``task``: 1 if the episode ends as requested, else 0. A built-in task compares its complete end state with that of a
+    copy to which exactly the requested change was applied, so that a side effect costs the reward, and checks the
+    answer with :mod:`rllm_gym.grading.answers`. A row has a typed answer, a check, or both; a check may give a part of
+    the reward. A check that raises, hangs or returns anything else before the first action is an environment fault; at
+    the end it gives reward 0, since the model may have caused this, and is reported in ``check_error``. A task that
+    cannot be done requires ``report_infeasible`` and no change. If a reply cannot be parsed, names an unknown tool, or
+    has arguments that do not fit a schema, none of its calls is sent, and it costs ``invalid_action_penalty``. A
+    failing tool call returns its error message and costs nothing; so does a call in which the server hangs or dies. A
+    server that is ``restartable`` then starts again; the end of any other server ends the episode with reward 0. A
+    server that cannot be started for the episode, or ends before the first call, raises
+    :class:`~rllm_gym.mcp.ServerFault`: an environment fault, for which no reward is given.
 
     ## Episode end
     Terminates with the final answer or report: ``success`` or ``failure``; or if a server has ended after a call and
@@ -101,8 +101,8 @@ class MCPEnv(AsyncTextEnv):
     The keys of :class:`~rllm_gym.core.TextEnv`, and ``tools_called: int`` and ``tool_errors: int``, the numbers of sent
     and of failed calls in the episode so far, ``answer: str``, the final answer (its first 1,000 characters; ``""``
     until then), ``check_components: dict[str, float]``, the named components of a check at the end (else empty),
-    ``check_error: str``, why a check has not finished (else ``""``), and ``template: str`` of a built-in task (``""``
-    for rows). ``tools`` from ``reset`` contains the schemas of all tools.
+    ``check_error: str``, the assertion that failed in a check, or why it has not finished (else ``""``), and
+    ``template: str`` of a built-in task (``""`` for rows). ``tools`` from ``reset`` contains the schemas of all tools.
 
     ## Arguments
 
@@ -140,7 +140,7 @@ class MCPEnv(AsyncTextEnv):
         max_tools_chars: Longest list of tools with the servers' instructions in the first observation, at least 1,000.
             Descriptions of parameters are cut first, then those of tools.
         call_timeout: Time limit in seconds for a call; ``None`` for the server's own limit (30 by default).
-        check_timeout: Time limit in seconds for a check; exceeding it gives reward 0.
+        check_timeout: Time limit in seconds for a check.
         max_calls: Most calls in one reply, 1 to 32.
         max_result_chars: Longest result of a call in an observation, at least 100.
         max_turns: Number of replies.
@@ -245,6 +245,7 @@ class MCPEnv(AsyncTextEnv):
             self._name = WorkspaceAlias(session.workspace)
             self._available_tools = _available_tools(session.tools, case.tools)
             observation = self._first_observation(session, case)
+            await case.try_check(task.task_id, session)
         except TaskError as error:
             await self._async_end()
             raise TaskError(f"task {task.task_id!r}: {error}") from error

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import logging
 import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -19,11 +18,12 @@ from rllm_gym.grading.answers import matches
 from rllm_gym.grading.user_checks import (
     FAILED,
     PASSED,
-    CheckFailed,
+    TRIAL_ANSWER,
     CheckResult,
     run_check,
     run_function,
     run_in_thread,
+    start_of,
 )
 from rllm_gym.mcp import InProcessServer, Server, ToolResult, ToolSession
 from rllm_gym.runtime.scratch import scratch_root
@@ -35,7 +35,6 @@ KEPT_CHARS = 32_000_000
 """Limit of the call results kept for an episode's check: characters, and bytes of images."""
 
 _CUT_CHARS = 1_000
-_logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,6 +121,14 @@ class ToolTaskInstance(Protocol):
         """Create the episode's initial state; return the servers to connect to."""
         ...
 
+    async def try_check(self, task_id: str, session: ToolSession) -> None:
+        """Call the check before the first action.
+
+        Raises:
+            EnvironmentFault: It is broken, or ends a server; kind ``"check"``.
+        """
+        ...
+
     async def graded(self, end: ToolEpisodeEnd, session: ToolSession, calls: Sequence[ToolCallRecord]) -> CheckResult:
         """Return whether, or how far, the end state and answer are as requested.
 
@@ -163,10 +170,14 @@ class BuiltinTaskInstance:
         await run_in_thread(self.state.prepare, workspace, timeout=STATE_DEADLINE_S)
         return self.state.servers(workspace)
 
+    async def try_check(self, task_id: str, session: ToolSession) -> None:
+        """Do nothing: the comparison of a built-in task raises a fault at the end."""
+
     async def graded(self, end: ToolEpisodeEnd, session: ToolSession, calls: Sequence[ToolCallRecord]) -> CheckResult:
         if not _answered_correctly(self.task.infeasible, self.task.answer, end):
             return FAILED
-        return await run_check(self._has_expected_state, session.workspace, timeout=STATE_DEADLINE_S)
+        where, blamed = session.workspace, f"template {self._row.template!r}"
+        return await run_check(self._has_expected_state, where, timeout=STATE_DEADLINE_S, fault_of=blamed)
 
     def _has_expected_state(self, workspace: Path) -> bool:
         row = self._row
@@ -204,6 +215,14 @@ class ServerTaskInstance:
             except OSError as error:
                 raise TaskError(f"its file {name!r:.80} cannot be written: {error.strerror}") from error
 
+    async def try_check(self, task_id: str, session: ToolSession) -> None:
+        row = self._row
+        if row.check is not None:
+            answer, reason = (None, TRIAL_ANSWER) if row.infeasible else (TRIAL_ANSWER, None)
+            state = ToolState(session.workspace, answer, reason, (), row.data, session)
+            await run_check(row.check, state, timeout=self._timeout, fault_of=start_of(task_id))
+            session.end_of_trial()
+
     async def graded(self, end: ToolEpisodeEnd, session: ToolSession, calls: Sequence[ToolCallRecord]) -> CheckResult:
         row = self._row
         if not _answered_correctly(row.infeasible, row.answer, end):
@@ -211,10 +230,6 @@ class ServerTaskInstance:
         if row.check is None:
             return PASSED
         state = ToolState(session.workspace, end.answer, end.infeasible, tuple(calls), row.data, session)
-        try:
-            result = await run_check(row.check, state, timeout=self._timeout)
-        except CheckFailed as error:  # the model may have caused this by its answer, a file, or a server that hangs
-            _logger.warning("%s; this counts as unsolved", error)
-            return CheckResult(0.0, error=error.message)
+        result = await run_check(row.check, state, timeout=self._timeout)
         # A model could have made a server end during the check, and forget what the check looks for.
         return FAILED if session.lost else result
