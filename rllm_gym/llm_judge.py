@@ -12,15 +12,13 @@ import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rllm_gym.argument_checks import check_int
 from rllm_gym.core import EnvironmentFault
 from rllm_gym.envs.dataset.rows import prompt_text
-from rllm_gym.parsing.quoting import quoted
-
-if TYPE_CHECKING:
-    from rllm_gym.samplers.openai_compatible import OpenAISampler
+from rllm_gym.parsing.quoting import quoted, without_control_tokens
+from rllm_gym.samplers.chat_endpoint import ChatEndpoint
 
 _PROMPT = """Grade the reply to a prompt by these criteria:
 RUBRIC
@@ -37,10 +35,6 @@ Score: N"""
 
 _FIELD = re.compile(r"\{([A-Za-z_]\w*)\}")
 _SCORE = re.compile(r"score ?: ?(-?\d{1,9}(?:\.\d{1,9})?)(?: ?/ ?(\d{1,9}))?\.?", re.IGNORECASE)
-# Text that the tokenizer of an endpoint may read as a control token, with which a reply could end its own quotation.
-_CONTROL = re.compile(
-    r"<(?=[|｜]|/?(?:s|[bep]os|pad)>|(?:start|end)_of_|/?think>|<SYS|</SYS)|(?<=[|｜])>|\[(?=/?[A-Z_]{3,30}\])"
-)
 _CACHED = 100_000
 _CUT = ("length", "context_length")
 _OTHER = "I do not know."
@@ -131,11 +125,10 @@ class LLMJudge:
         low, high = self._scale = scale
         if not (math.isfinite(low) and math.isfinite(high) and low < high):
             raise ValueError(f"scale={scale!r} must be a lower and a higher number")
-        self._model, self._base_url, self._endpoint = model, base_url, endpoint
-        self._max_tokens, self._max_chars = check_int("max_tokens", max_tokens), check_int("max_chars", max_chars)
+        self._endpoint = ChatEndpoint(model, base_url, max_tokens=max_tokens, **endpoint)
+        self._max_chars = check_int("max_chars", max_chars)
         self._cache_file = None if cache is None else Path(cache).absolute()
         self._scores = _read_cache(self._cache_file)
-        self._sampler, self._pid = self._open(), os.getpid()
         self.__name__ = name
         # The columns are checked when the environment is created: those of the template are parameters.
         kind = inspect.Parameter.KEYWORD_ONLY
@@ -168,7 +161,7 @@ class LLMJudge:
             value = values[field[1]]
             text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
             before, after = self._template[: field.start()], self._template[field.end() :]
-            block = quoted(_CONTROL.sub(lambda found: f" {found[0]} ", text))
+            block = quoted(without_control_tokens(text))
             return "\n" * bool(before and before[-1] != "\n") + block + "\n" * bool(after and after[0] != "\n")
 
         low, high = self._scale
@@ -180,8 +173,9 @@ class LLMJudge:
         Raises:
             EnvironmentFault: The endpoint failed, or the judge gives neither a score.
         """
+        judge = self._endpoint
         key = hashlib.sha256(
-            json.dumps([self._base_url, self._model, self._endpoint.get("extra_body"), self._scale, question]).encode()
+            json.dumps([judge.base_url, judge.model, judge.arguments.get("extra_body"), self._scale, question]).encode()
         ).hexdigest()
         if key not in self._scores:
             answer = await self._ask(question, 0.0)
@@ -204,16 +198,12 @@ class LLMJudge:
         return self._scores[key]
 
     async def _ask(self, question: str, temperature: float) -> _Answer:
-        from rllm_gym.samplers.protocol import SamplerError, SamplingParams, SamplingRequest
+        from rllm_gym.samplers.protocol import SamplerError
 
-        if self._pid != os.getpid():  # connections do not survive a fork
-            self._sampler, self._pid = self._open(), os.getpid()
-        messages = ({"role": "user", "content": question},)
-        params = SamplingParams(temperature=temperature, max_tokens=self._max_tokens)
         try:
-            (reply,) = await self._sampler.sample([SamplingRequest((), params, 0, messages=messages)])
+            reply = await self._endpoint.ask([{"role": "user", "content": question}], temperature)
         except SamplerError as error:
-            return _Answer("", problem=f"the judge {self._model!r} failed: {error}", is_error=True)
+            return _Answer("", problem=f"the judge {self._endpoint.model!r} failed: {error}", is_error=True)
         score = self._parse(reply.text)
         if score is None or reply.finish_reason in _CUT:
             return _Answer(reply.text, problem=self._problem(reply.text, reply.finish_reason))
@@ -223,7 +213,7 @@ class LLMJudge:
         if finish_reason in _CUT:
             return (
                 f"the judge's reply was cut ({finish_reason}) before its score; increase max_tokens "
-                f"({self._max_tokens}) or decrease max_chars ({self._max_chars})"
+                f"({self._endpoint.max_tokens}) or decrease max_chars ({self._max_chars})"
             )
         low, high = self._scale
         return (
@@ -236,14 +226,6 @@ class LLMJudge:
         low, high = self._scale
         score = _score_in(reply, high)
         return score if score is not None and low <= score <= high else None
-
-    def _open(self) -> OpenAISampler:
-        from rllm_gym.samplers.openai_compatible import OpenAISampler
-
-        return OpenAISampler(model=self._model, base_url=self._base_url, **self._endpoint)
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_sampler": None, "_pid": 0}  # another process opens its own
 
 
 def _score_in(reply: str, high: float) -> float | None:

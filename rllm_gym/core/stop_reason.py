@@ -21,7 +21,8 @@ class StopReason(StrEnum):
     INVALID_ACTION = "invalid_action"
     """A reply that cannot be parsed ended a single-turn episode (terminated)."""
     SERVER_LOST = "server_lost"
-    """An action of the model ended a server that the task needs and that cannot go on (terminated)."""
+    """An action of the model ended a server that the task needs and that cannot go on, or the simulated user does not
+    answer it any more (terminated)."""
     MAX_TURNS = "max_turns"
     """The turns ran out (truncated)."""
     MAX_TOKENS = "max_tokens"

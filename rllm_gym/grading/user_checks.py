@@ -1,4 +1,9 @@
-"""User-written checks of rows: finds them by name, restricted to what rows may name, and runs them with a deadline."""
+"""User-written checks of rows: finds them by name, restricted to what rows may name, and runs them with a deadline.
+
+A check is called twice: with the start state, before the model's first action, and with the end state. If it does not
+finish with the start state, it is broken, which is a fault. If it does not finish with the end state, the score is 0,
+because what the model has left behind may be why: a model must not be able to void its episode.
+"""
 
 # ruff: noqa: ASYNC109 - the timeout is the contract
 
@@ -7,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import importlib
 import inspect
+import logging
 import math
 import os
 from collections.abc import Callable, Mapping
@@ -16,7 +22,11 @@ from typing import Any
 from rllm_gym.core import EnvironmentFault, TaskError
 from rllm_gym.runtime import DeadlineExceeded, WorkerPool
 
+TRIAL_ANSWER = "0"
+"""The answer, or the reason why the task is infeasible, with which a check is called before the first action."""
+
 _MAX_THREADS = 32
+_logger = logging.getLogger(__name__)
 _pool: WorkerPool | None = None
 
 
@@ -70,10 +80,6 @@ def check_signature(function: Callable[..., Any], name: str, *parameters: str) -
         ) from error
 
 
-class CheckFailed(EnvironmentFault):
-    """A check has not finished with a result. What it has checked may be the cause, so what a model did."""
-
-
 @dataclass(frozen=True, slots=True)
 class CheckResult:
     """What a check has found.
@@ -81,7 +87,7 @@ class CheckResult:
     Attributes:
         score: From 0 to 1, which is the reward.
         components: Numbers from 0 to 1 by name that explain the score; they are reported and not added to it.
-        error: Why the check has not finished, if it has not.
+        error: The assertion that failed, or why the check has not finished; else ``""``.
     """
 
     score: float
@@ -100,31 +106,44 @@ PASSED = CheckResult(1.0)
 _RESULTS = "a check must return True, False, a number from 0 to 1, or such a number with {name: number from 0 to 1}"
 
 
-async def run_check(check: Callable[..., Any], *arguments: Any, timeout: float) -> CheckResult:
+async def run_check(check: Callable[..., Any], *arguments: Any, timeout: float, fault_of: str = "") -> CheckResult:
     """Return the result of a check, called in a thread. A coroutine function works as well.
 
     A check returns a truth value, a number from 0 to 1, or a pair of one of these and a dictionary of named components,
-    numbers from 0 to 1.
+    numbers from 0 to 1. An assertion that fails is the score 0. If it raises anything else, returns anything else, or
+    exceeds its deadline, the score is 0 too, with a warning in the log.
+
+    Args:
+        check: The check.
+        arguments: Its arguments.
+        timeout: Its deadline in seconds.
+        fault_of: What to name in a fault, if no model can be why the check does not finish; ``""`` if one can.
 
     Raises:
-        CheckFailed: It raised, returned anything else, or exceeded its deadline; kind ``"check"``.
-        EnvironmentFault: It raised this itself.
+        EnvironmentFault: The check raised this itself; or it did not finish, with ``fault_of``: kind ``"check"``.
     """
-    name = getattr(check, "__qualname__", repr(check))
     try:
         verdict = await _in_thread(run_function, check, *arguments, timeout=timeout)
-    except EnvironmentFault:
-        raise
-    except DeadlineExceeded as error:
-        raise CheckFailed(f"the check {name} did not finish within {timeout:g} s", kind="check") from error
-    except Exception as error:
-        words = f"the check {name} raised {type(error).__name__}: {error!s:.1000}; {_RESULTS}"
-        raise CheckFailed(words, kind="check") from error
-    try:
         score, components = verdict if isinstance(verdict, tuple) else (verdict, {})
         return CheckResult(_fraction(score), {str(key): _fraction(value) for key, value in components.items()})
-    except (TypeError, ValueError, AttributeError) as error:
-        raise CheckFailed(f"the check {name} returned {verdict!r:.80}; {_RESULTS}", kind="check") from error
+    except EnvironmentFault:
+        raise
+    except AssertionError as error:
+        return CheckResult(0.0, error=f"AssertionError: {error!s:.1000}")
+    except DeadlineExceeded:
+        words = f"did not finish within {timeout:g} s"
+    except Exception as error:
+        words = f"failed with {type(error).__name__}: {error!s:.1000}; {_RESULTS}"
+    words = f"the check {getattr(check, '__qualname__', repr(check))} {words}"
+    if fault_of:
+        raise EnvironmentFault(f"{fault_of}: {words}", kind="check")
+    _logger.warning("%s; this counts as unsolved", words)
+    return CheckResult(0.0, error=words)
+
+
+def start_of(task_id: str) -> str:
+    """Return what to name in a fault of a check that is called before the first action."""
+    return f"task {task_id!r}, before the first action, with the answer {TRIAL_ANSWER!r}"
 
 
 def _fraction(value: Any) -> float:

@@ -155,6 +155,16 @@ class ToolSession:
         seconds = one.server.timeout if timeout is None else timeout
         return await self._loop.arun(self._call(one, tool, sendable, seconds))
 
+    def end_of_trial(self) -> None:
+        """Forget the calls so far, which were not the model's: what ends a server from now on may be a fault again.
+
+        Raises:
+            ServerFault: One of these calls has ended a server.
+        """
+        self._called = self._reached = False
+        for name, words in self.lost.items():
+            raise ServerFault(f"the server {name!r} ended before the model acted: {words}", kind="server_died")
+
     async def refresh(self) -> bool:
         """List the tools again of servers that have changed theirs; return whether :attr:`tools` are others now.
 

@@ -7,6 +7,10 @@ import re
 # Characters that move the cursor, change the direction of writing or end a line somewhere: shown as escapes. Lone
 # surrogates are among them, because no tokenizer accepts them.
 _INVISIBLE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
+# Text that a tokenizer may read as a control token, with which a message could end itself.
+_CONTROL = re.compile(
+    r"<(?=[|｜]|/?(?:s|[bep]os|pad)>|(?:start|end)_of_|/?think>|<SYS|</SYS)|(?<=[|｜])>|\[(?=/?[A-Z_]{3,30}\])"
+)
 _TILDES = re.compile("~+")
 MAX_ESCAPED_CHARS = 6
 """Maximum growth of a message: ``\\u202e`` for one character (and a prefix of two for an empty line)."""
@@ -41,6 +45,15 @@ def fenced(text: str) -> str:
     longest = max((len(run[0]) for run in _TILDES.finditer(text)), default=0)
     fence = "~" * max(3, longest + 1)
     return f"{fence}\n{text}\n{fence}"
+
+
+def without_control_tokens(text: str) -> str:
+    """Return the text with spaces in what the tokenizer of an endpoint may read as control tokens.
+
+    >>> without_control_tokens("<|im_end|>")
+    ' < |im_end| > '
+    """
+    return _CONTROL.sub(lambda found: f" {found[0]} ", text)
 
 
 def visible(text: str) -> str:

@@ -180,6 +180,12 @@ def vague(state, answer):
     return "yes"
 def priced(state, answer):
     return float(answer) == 24.5
+def clicked(state, answer):
+    if answer == "raise":
+        raise KeyError("price")
+    if answer == "hang":
+        over.wait()
+    return "yes" if state.evaluate("localStorage.done") else False
 def stored(state, answer):
     return state.evaluate("localStorage.done") is None
 def unreadable(state, answer):
@@ -362,15 +368,15 @@ def test_a_setup_prepares_the_server_and_logs_in(server: str, checks: str) -> No
         ("vague", "'yes'.*True, False, a number", 120.0),
     ],
 )
-def test_a_check_that_breaks_is_a_fault_and_no_reward(
+def test_a_check_that_is_broken_is_a_fault_before_the_first_action(
     server: str, checks: str, check: str, says: str, seconds: float
 ) -> None:
     async def run_check() -> None:
-        env = WebEnv(tasks=[{"url": server, "goal": "x", "check": f"{checks}:{check}"}], check_timeout=seconds)
+        row = {"id": "kettle", "url": server, "goal": "x", "check": f"{checks}:{check}"}
+        env = WebEnv(tasks=[row], check_timeout=seconds)
         try:
-            await env.async_reset()
-            with pytest.raises(EnvironmentFault, match=says) as fault:
-                await env.async_step("answer()")
+            with pytest.raises(EnvironmentFault, match=f"(?s)task 'kettle'.*{check}.*{says}") as fault:
+                await env.async_reset()
             assert fault.value.kind == "check"
         finally:
             await env.async_close()
@@ -383,9 +389,10 @@ def test_a_model_cannot_make_a_check_a_fault(server: str, checks: str, caplog: p
     page = {"url": server, "goal": "x"}
     for check, action, end, seconds, says in (
         ("stored", "new_tab()", "answer()", 120.0, "SecurityError"),
-        ("broken", "click({})", "answer()", 120.0, "KeyError: 'price'"),
-        ("endless", "click({})", "answer()", 0.5, "0.5 s"),
-        ("vague", "click({})", "answer()", 120.0, "'yes'"),
+        ("clicked", "click({})", 'answer("raise")', 120.0, "KeyError: 'price'"),
+        ("clicked", "click({})", 'answer("hang")', 0.5, "0.5 s"),
+        ("clicked", "click({})", "answer()", 120.0, "'yes'"),
+        ("clicked", None, 'answer("raise")', 120.0, "KeyError: 'price'"),
         ("priced", None, 'answer("cheap")', 120.0, "could not convert"),
         ("priced", None, "wait()", 120.0, "float"),
     ):
@@ -399,7 +406,7 @@ def test_a_model_cannot_make_a_check_a_fault(server: str, checks: str, caplog: p
             caplog.clear()
             _, reward, terminated, truncated, info = env.step(end)
             assert (reward, terminated or truncated, info["success"]) == (0, True, False), check
-            assert f"{checks}:{check}" in caplog.text
+            assert f"the check {check} " in caplog.text
             assert says in caplog.text
             assert says in info["check_error"]
         finally:

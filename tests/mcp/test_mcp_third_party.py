@@ -73,7 +73,8 @@ def test_a_server_of_an_older_protocol_changes_a_database() -> None:
         import sqlite3
 
         with sqlite3.connect(state.workspace / "x.db") as database:
-            return database.execute("select n from t order by n").fetchall() == [(1,), (2,)]
+            tables = database.execute("select name from sqlite_master").fetchall()
+            return ("t",) in tables and database.execute("select n from t order by n").fetchall() == [(1,), (2,)]
 
     row = {
         "prompt": "Make a table t with a column n that holds 1 and 2.",

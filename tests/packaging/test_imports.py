@@ -41,6 +41,7 @@ LAYERS = (
     "rllm_gym.agents",
     "rllm_gym.samplers",
     "rllm_gym.llm_judge",
+    "rllm_gym.user_model",
     "rllm_gym.chat_server",
     "rllm_gym.engine",
     "rllm_gym.serving",

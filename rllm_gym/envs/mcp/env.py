@@ -6,6 +6,7 @@ import asyncio
 import difflib
 import importlib.util
 import json
+import logging
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
@@ -26,7 +27,17 @@ from rllm_gym.core import (
 from rllm_gym.data import Taskset, load_tasks
 from rllm_gym.envs.mcp.arguments import ValidationBudget, checked_arguments
 from rllm_gym.envs.mcp.domains import TEMPLATES, ToolTaskTemplate
-from rllm_gym.envs.mcp.prompt import ENDINGS, EXAMPLE, FINISH, LOST, changed_tools, first_observation, results_text
+from rllm_gym.envs.mcp.prompt import (
+    ENDINGS,
+    EXAMPLE,
+    FINISH,
+    LOST,
+    USER_GONE,
+    changed_tools,
+    first_observation,
+    results_text,
+    user_says,
+)
 from rllm_gym.envs.mcp.rows import RowParser, read_task, servers_of
 from rllm_gym.envs.mcp.task_instance import (
     BuiltinTaskInstance,
@@ -35,10 +46,11 @@ from rllm_gym.envs.mcp.task_instance import (
     ToolEpisodeEnd,
     ToolTaskInstance,
 )
+from rllm_gym.envs.mcp.user import SimulatedUser, UserGone, UserModel
 from rllm_gym.envs.mcp.workspace_alias import WorkspaceAlias
 from rllm_gym.envs.task_templates import TemplateTaskRow, choose_templates, template_tasks
 from rllm_gym.envs.transcript import transcript
-from rllm_gym.grading.user_checks import FAILED
+from rllm_gym.grading.user_checks import FAILED, find_function
 from rllm_gym.mcp import MCPTool, Server, ServerPool, ToolResult, ToolSession, shared_pool, tools_json
 from rllm_gym.parsing.function_calls import FunctionCall
 from rllm_gym.parsing.tool_calls import parse_tool_calls
@@ -48,6 +60,7 @@ MIN_OBSERVATION_CHARS = 10_000
 MIN_RESULT_CHARS = 100
 MIN_TOOLS_CHARS = 1_000
 
+_logger = logging.getLogger(__name__)
 _ANSWER_CHARS = 1_000
 _NAMES_CHARS = 1_000
 
@@ -66,7 +79,8 @@ class MCPEnv(AsyncTextEnv):
     ## Action space
     Any text. Tool calls are read in every notation that models are trained with
     (:func:`rllm_gym.parsing.tool_calls.parse_tool_calls`). A reply may contain several calls, which run concurrently.
-    The tool ``finish`` ends the episode, and so does a reply without a call, whose text is the final answer. The tool
+    The tool ``finish`` ends the episode, and so does a reply without a call, whose text is the final answer; in a row
+    with a ``user`` it is a message to that user, who answers, and who ends the episode instead. The tool
     ``report_infeasible`` ends it with the statement that the task cannot, or must not, be done; the same statement in
     plain text counts as an ordinary answer. A tool that ends the episode must be the only call of its reply.
 
@@ -81,17 +95,17 @@ class MCPEnv(AsyncTextEnv):
     ``{seed}`` gets one drawn with the seed too; the state of a built-in task is a function of the task only.
 
     ## Rewards
-    ``task``: 1 if the episode ends as requested, else 0. A built-in task compares its complete end state
-    with that of a copy to which exactly the requested change was applied, so that a side effect costs the reward, and
-    checks the answer with :mod:`rllm_gym.grading.answers`. A row has a typed answer, a check, or both; a check may give
-    a part of the reward. A check that raises, hangs or returns anything else gives reward 0, since the model may have
-    caused this, and is reported in ``check_error``. A task that cannot be done requires ``report_infeasible`` and no
-    change. If a reply cannot be parsed, names an unknown tool, or has arguments that do not fit a schema, none of its
-    calls is sent, and it costs ``invalid_action_penalty``. A failing tool call returns its error message and costs
-    nothing; so does a call in which the server hangs or dies. A server that is ``restartable`` then starts again; the
-    end of any other server ends the episode with reward 0. A server that cannot be started for the episode, or ends
-    before the first call, raises :class:`~rllm_gym.mcp.ServerFault`: an environment fault, for which no reward is
-    given.
+    ``task``: 1 if the episode ends as requested, else 0. A built-in task compares its complete end state with that of a
+    copy to which exactly the requested change was applied, so that a side effect costs the reward, and checks the
+    answer with :mod:`rllm_gym.grading.answers`. A row has a typed answer, a check, or both; a check may give a part of
+    the reward. A check that raises, hangs or returns anything else before the first action is an environment fault; at
+    the end it gives reward 0, since the model may have caused this, and is reported in ``check_error``. A task that
+    cannot be done requires ``report_infeasible`` and no change. If a reply cannot be parsed, names an unknown tool, or
+    has arguments that do not fit a schema, none of its calls is sent, and it costs ``invalid_action_penalty``. A
+    failing tool call returns its error message and costs nothing; so does a call in which the server hangs or dies. A
+    server that is ``restartable`` then starts again; the end of any other server ends the episode with reward 0. A
+    server that cannot be started for the episode, or ends before the first call, raises
+    :class:`~rllm_gym.mcp.ServerFault`: an environment fault, for which no reward is given.
 
     ## Episode end
     Terminates with the final answer or report: ``success`` or ``failure``; or if a server has ended after a call and
@@ -101,8 +115,8 @@ class MCPEnv(AsyncTextEnv):
     The keys of :class:`~rllm_gym.core.TextEnv`, and ``tools_called: int`` and ``tool_errors: int``, the numbers of sent
     and of failed calls in the episode so far, ``answer: str``, the final answer (its first 1,000 characters; ``""``
     until then), ``check_components: dict[str, float]``, the named components of a check at the end (else empty),
-    ``check_error: str``, why a check has not finished (else ``""``), and ``template: str`` of a built-in task (``""``
-    for rows). ``tools`` from ``reset`` contains the schemas of all tools.
+    ``check_error: str``, the assertion that failed in a check, or why it has not finished (else ``""``), and
+    ``template: str`` of a built-in task (``""`` for rows). ``tools`` from ``reset`` contains the schemas of all tools.
 
     ## Arguments
 
@@ -116,7 +130,8 @@ class MCPEnv(AsyncTextEnv):
             [{"command", "args", "env"} | {"url"} | {"in_process": "module:function"}], "answer": {"type", "value"},
             "check": "module:function"}``, with optional ``infeasible``, ``tools`` (names of the offered tools),
             ``workspace`` (``{path: text | {"base64"}}``), ``setup`` (``"module:function"``, called with the workspace,
-            seed and data before the servers start) and ``data``, or ``{"template", "seed", "difficulty"}``.
+            seed and data before the servers start), ``user`` (a simulated user: a list of texts, ``{"scenario"}`` or
+            ``"module:function"``) and ``data``, or ``{"template", "seed", "difficulty"}``.
             ``check(state)`` gets a :class:`~rllm_gym.envs.mcp.ToolState`. It returns a truth value or a number from 0
             to 1, or a pair of it and named components (``{name: number from 0 to 1}``). In Python, servers, checks and
             setups may be objects. Rows run programs on this machine, so use only rows that you trust; rows from the hub
@@ -133,6 +148,8 @@ class MCPEnv(AsyncTextEnv):
         check: Check for rows that name none.
         setup: Setup for rows that name none.
         tools: Names of the offered tools, for rows that name none.
+        user_model: The model that plays the users of rows with a scenario: a
+            :class:`~rllm_gym.user_model.UserModel`, or ``"module:function"`` of a function that creates one.
         pool: Your own :class:`~rllm_gym.mcp.ServerPool`, which you close; by default the environments of a process
             share one.
         tools_in_prompt: Whether the first observation lists the tools. Not needed if the agent's chat template renders
@@ -140,7 +157,7 @@ class MCPEnv(AsyncTextEnv):
         max_tools_chars: Longest list of tools with the servers' instructions in the first observation, at least 1,000.
             Descriptions of parameters are cut first, then those of tools.
         call_timeout: Time limit in seconds for a call; ``None`` for the server's own limit (30 by default).
-        check_timeout: Time limit in seconds for a check; exceeding it gives reward 0.
+        check_timeout: Time limit in seconds for a check.
         max_calls: Most calls in one reply, 1 to 32.
         max_result_chars: Longest result of a call in an observation, at least 100.
         max_turns: Number of replies.
@@ -175,6 +192,7 @@ class MCPEnv(AsyncTextEnv):
         check: str | Callable[..., Any] | None = None,
         setup: str | Callable[..., Any] | None = None,
         tools: Sequence[str] | None = None,
+        user_model: UserModel | str | None = None,
         pool: ServerPool | None = None,
         tools_in_prompt: bool = True,
         max_tools_chars: int = 20_000,
@@ -206,6 +224,11 @@ class MCPEnv(AsyncTextEnv):
         self._defaults = {key: value for key, value in defaults.items() if value is not None}
         if servers is not None:
             self._defaults["servers"] = servers_of(servers)
+        if user_model is not None and tasks is None:
+            raise TaskError("user_model= plays the users of your own rows; set tasks=, or omit it")
+        player = find_function(user_model)() if isinstance(user_model, str) else user_model
+        if player is not None and not hasattr(player, "user"):
+            raise ValueError(f"user_model={player!r:.80} must be a rllm_gym.user_model.UserModel, or None")
         self._templates = dict(TEMPLATES)
         if tasks is None:
             self._templates = choose_templates(TEMPLATES, ToolTaskTemplate, templates, domains, "domain")
@@ -220,11 +243,12 @@ class MCPEnv(AsyncTextEnv):
             max_action_chars=max_action_chars,
             render_mode=render_mode,
         )
-        self._pool = pool
+        self._pool, self._user_model = pool, player
         self.tools_in_prompt, self.max_calls, self.max_result_chars = tools_in_prompt, max_calls, max_result_chars
         self.max_tools_chars = max_tools_chars
         self.call_timeout, self.check_timeout = call_timeout, check_timeout
         self._session: ToolSession | None = None
+        self._user: SimulatedUser | None = None
         self._instance: ToolTaskInstance | None = None
         self._available_tools: dict[str, MCPTool] = {}
         self._calls = CallLog()
@@ -243,8 +267,11 @@ class MCPEnv(AsyncTextEnv):
         try:
             self._session = session = await self._open(case, seed)
             self._name = WorkspaceAlias(session.workspace)
-            self._available_tools = _available_tools(session.tools, case.tools)
-            observation = self._first_observation(session, case)
+            self._user = case.user(self._user_model, lambda: int(self.np_random.integers(2**63)))
+            self._available_tools = _available_tools(session.tools, case.tools, self._endings)
+            opening = await self._first_message()
+            observation = self._first_observation(session, case, opening)
+            await case.try_check(task.task_id, session)
         except TaskError as error:
             await self._async_end()
             raise TaskError(f"task {task.task_id!r}: {error}") from error
@@ -252,6 +279,20 @@ class MCPEnv(AsyncTextEnv):
             await asyncio.shield(self._async_end())
             raise
         return observation
+
+    @property
+    def _endings(self) -> Sequence[MCPTool]:
+        """The tools that end the episode: a conversation is ended by its user."""
+        return ENDINGS if self._user is None else ()
+
+    async def _first_message(self) -> str | None:
+        if self._user is None:
+            return None
+        said = await self._user.say(())
+        if said is None:
+            raise EnvironmentFault("the user ended the conversation before it began", kind="user")
+        self._calls.messages.append({"role": "user", "content": said})
+        return said
 
     async def _instance_of(self, task: Task) -> ToolTaskInstance:
         row = read_task(task, self._defaults)
@@ -278,7 +319,7 @@ class MCPEnv(AsyncTextEnv):
         reserved = [tool.name for tool in ENDINGS]
         return await pool.open(servers, workspace=workspace, seed=seed, reserved=reserved)
 
-    def _first_observation(self, session: ToolSession, instance: ToolTaskInstance) -> str:
+    def _first_observation(self, session: ToolSession, instance: ToolTaskInstance, opening: str | None) -> str:
         observation = first_observation(
             instance.goal,
             [*self._available_tools.values()],
@@ -287,6 +328,7 @@ class MCPEnv(AsyncTextEnv):
             max_tools_chars=self.max_tools_chars,
             max_calls=self.max_calls,
             max_turns=self.max_turns,
+            opening=opening,
         )
         longest = self.observation_space.max_length  # type: ignore[attr-defined]
         if len(observation) > longest:
@@ -311,10 +353,9 @@ class MCPEnv(AsyncTextEnv):
         reply = parse_tool_calls(action)
         if not reply.calls:
             if not reply.text:
-                raise InvalidAction(
-                    f"The reply is empty. Call a tool with {EXAMPLE}, or reply with the final answer to end the task."
-                )
-            return await self._end(ToolEpisodeEnd(answer=reply.text))
+                other = "with the final answer to end the task" if self._user is None else "with a message to the user"
+                raise InvalidAction(f"The reply is empty. Call a tool with {EXAMPLE}, or reply {other}.")
+            return await self._talk(reply.text)
         prepared = self._prepared(reply.calls)
         ending = _ending_of(prepared)
         if ending is not None:
@@ -332,6 +373,21 @@ class MCPEnv(AsyncTextEnv):
             lost = {"stop_reason": StopReason.SERVER_LOST.value}
             return Outcome(observation + LOST, {"task": 0.0}, terminated=True, info=lost)
         return Outcome(observation, {"task": 0.0})
+
+    async def _talk(self, text: str) -> Outcome:
+        """Pass a reply without a call to the user; without one, it is the final answer."""
+        messages = self._calls.messages
+        if self._user is not None:
+            messages.append({"role": "assistant", "content": text})
+            try:
+                said = await self._user.say(messages)
+            except UserGone as gone:
+                _logger.warning("%s; the episode ends unsolved", gone)
+                return Outcome(USER_GONE, {"task": 0.0}, True, info={"stop_reason": StopReason.SERVER_LOST.value})
+            if said is not None:
+                messages.append({"role": "user", "content": said})
+                return Outcome(user_says(said), {"task": 0.0})
+        return await self._end(ToolEpisodeEnd(answer=text))
 
     def _prepared(self, calls: Sequence[FunctionCall]) -> list[tuple[MCPTool, dict[str, Any]]]:
         """Return each call's tool and arguments, or raise for all of them: the model must know which calls were made.
@@ -379,7 +435,8 @@ class MCPEnv(AsyncTextEnv):
         assert self._instance is not None
         if not await self._session.refresh():
             return ""
-        before, self._available_tools = self._available_tools, _offered(self._session.tools, self._instance.tools)
+        before = self._available_tools
+        self._available_tools = _offered(self._session.tools, self._instance.tools, self._endings)
         longest: int = self.observation_space.max_length // 3  # type: ignore[attr-defined]
         return changed_tools(before, self._available_tools, self.max_tools_chars)[:longest]
 
@@ -391,7 +448,7 @@ class MCPEnv(AsyncTextEnv):
         assert self._instance is not None
         assert self._session is not None
         self._answer = (end.answer or "")[:_ANSWER_CHARS]
-        self._graded = graded = await self._instance.graded(end, self._session, self._calls.calls)
+        self._graded = graded = await self._instance.graded(end, self._session, self._calls)
         done = {1.0: "done", 0.0: "not done"}.get(graded.score, "partly done")
         observation = f"The task is {done} as asked."
         return Outcome(observation, {"task": graded.score}, terminated=True, success=graded.passed)
@@ -465,18 +522,20 @@ def _check_seconds(name: str, value: Any) -> None:
         raise ValueError(f"{name}={value!r} must be a number of seconds > 0")
 
 
-def _available_tools(tools: Sequence[MCPTool], allowed: Sequence[str] | None) -> dict[str, MCPTool]:
+def _available_tools(
+    tools: Sequence[MCPTool], allowed: Sequence[str] | None, endings: Sequence[MCPTool]
+) -> dict[str, MCPTool]:
     """Return the server tools that the task allows, and those that end the episode."""
     known = {name for tool in tools for name in (tool.name, tool.remote_name)}
     for name in allowed or ():
         if name not in known:
             raise TaskError(f"its servers have no tool {name!r}; they have {', '.join(tool.name for tool in tools)}")
-    return _offered(tools, allowed)
+    return _offered(tools, allowed, endings)
 
 
-def _offered(tools: Sequence[MCPTool], allowed: Sequence[str] | None) -> dict[str, MCPTool]:
+def _offered(tools: Sequence[MCPTool], allowed: Sequence[str] | None, endings: Sequence[MCPTool]) -> dict[str, MCPTool]:
     chosen = [tool for tool in tools if allowed is None or tool.name in allowed or tool.remote_name in allowed]
-    return {tool.name: tool for tool in [*chosen, *ENDINGS]}
+    return {tool.name: tool for tool in [*chosen, *endings]}
 
 
 def _no_such_tool(name: str, number: int, available: Mapping[str, MCPTool]) -> str:

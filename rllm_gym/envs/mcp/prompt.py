@@ -36,6 +36,7 @@ REPORT_INFEASIBLE = MCPTool(
 )
 ENDINGS = (FINISH, REPORT_INFEASIBLE)
 
+USER_GONE = "The task ends unsolved, because the user does not answer any more."
 LOST = "\n\nThe task ends unsolved, because a server that it needs cannot go on after a call."
 
 EXAMPLE = '<tool_call>{"name": "…", "arguments": {…}}</tool_call>'
@@ -58,6 +59,7 @@ def first_observation(
     max_tools_chars: int,
     max_calls: int,
     max_turns: int,
+    opening: str | None = None,
 ) -> str:
     """Return the first observation.
 
@@ -69,6 +71,7 @@ def first_observation(
         max_tools_chars: Limit of the instructions, which get at most half of it, and the list of tools.
         max_calls: Most calls in a reply.
         max_turns: Number of replies.
+        opening: The first message of the simulated user, if there is one.
     """
     parts = [goal]
     share = max_tools_chars // 2 // max(1, len(instructions))
@@ -80,12 +83,21 @@ def first_observation(
     if listed:
         parts.append("Tools:\n" + tool_list(tools, max_tools_chars))
     several = f", up to {max_calls} of them in one reply" if max_calls > 1 else ", one in a reply"
-    parts.append(
-        f"Call tools with {EXAMPLE}{several}; the results come back. When you are done, reply with the final answer "
-        f"alone and no call, or call finish. If the task cannot or must not be done, call report_infeasible. You have "
-        f"{max_turns} turn{'s' * (max_turns > 1)}."
+    end = (
+        "When you are done, reply with the final answer alone and no call, or call finish. If the task cannot or must "
+        "not be done, call report_infeasible."
+        if opening is None
+        else "You talk with a user: a reply without a call is a message to the user, who answers, and who ends the "
+        "conversation."
     )
-    return "\n\n".join(parts)
+    turns = f"You have {max_turns} turn{'s' * (max_turns > 1)}."
+    parts.append(f"Call tools with {EXAMPLE}{several}; the results come back. {end} {turns}")
+    return "\n\n".join(parts if opening is None else [*parts, user_says(opening)])
+
+
+def user_says(message: str) -> str:
+    """Return the observation of a message of the user."""
+    return f"The user says:\n{message}"
 
 
 def tool_list(tools: Sequence[MCPTool], max_chars: int) -> str:

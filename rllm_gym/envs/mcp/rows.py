@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import json
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -10,6 +11,7 @@ from pathlib import PurePosixPath
 from typing import Any
 
 from rllm_gym.core import Task, TaskError
+from rllm_gym.envs.mcp.user import MAX_MESSAGE_CHARS
 from rllm_gym.envs.task_templates import TEMPLATE_KEYS, TemplateTaskRow, read_template_row, template_task_content
 from rllm_gym.grading.answers import check_answer_spec
 from rllm_gym.grading.user_checks import check_signature, find_function
@@ -18,9 +20,10 @@ from rllm_gym.mcp.servers import HttpServer, InProcessServer, Server, StdioServe
 MAX_PROMPT_CHARS = 50_000
 MAX_SERVERS = 16
 MAX_FILES = 1_000
+MAX_USER_TURNS = 100
 MAX_FILE_BYTES = 10_000_000
 
-_ROW_KEYS = ("prompt", "servers", "answer", "check", "infeasible", "tools", "workspace", "setup", "data")
+_ROW_KEYS = ("prompt", "servers", "answer", "check", "infeasible", "tools", "workspace", "setup", "data", "user")
 _RUNS_CODE = ("servers", "check", "setup")
 _FUNCTION = re.compile(r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*:[A-Za-z_]\w*")
 _OFFERED = ("offers", "elicitations", "samples")
@@ -44,7 +47,8 @@ class ServerTaskRow:
         tools: Names of the offered tools; ``None`` for all.
         workspace: Initial files, by relative path.
         setup: ``"module:function"`` (or the function) that prepares the workspace, or ``None``.
-        data: Additional data for the check and the setup.
+        data: Additional data for the check, the setup and the user.
+        user: The simulated user: what it says, a scenario that a model plays, or a function; ``None`` if there is none.
     """
 
     prompt: str
@@ -56,6 +60,7 @@ class ServerTaskRow:
     workspace: Mapping[str, bytes] = field(default_factory=dict)
     setup: Callable[..., Any] | None = None
     data: Any = None
+    user: tuple[str, ...] | str | Callable[..., Any] | None = None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -89,10 +94,13 @@ class RowParser:
             return Task(task_id, *template_task_content(builtin.template, builtin.seed, builtin.difficulty))
         values = {**self.defaults, **values}
         parsed = _server_row(values)
-        return Task(task_id, parsed.prompt, values)
+        user = values.get("user")  # the policy of an assistant may be the prompt of many tasks
+        about = "" if user is None else f"\n\n{user if callable(user) else json.dumps(user, ensure_ascii=False)}"
+        return Task(task_id, parsed.prompt + about, values)
 
     def _check_untrusted(self, value: Mapping[str, Any]) -> None:
-        named = [] if self.trusted else [key for key in _RUNS_CODE if key in value]
+        runs_code = (*_RUNS_CODE, *(["user"] if isinstance(value.get("user"), str) else []))
+        named = [] if self.trusted else [key for key in runs_code if key in value]
         if named:
             raise TaskError(
                 f"it has {' and '.join(map(repr, named))}, which run programs and functions on this machine; rows from "
@@ -145,6 +153,9 @@ def _server_row(row: Mapping[str, Any]) -> ServerTaskRow:
         raise TaskError(f"its infeasible is {infeasible!r:.80}; it must be true or false")
     if answer is not None:
         _check_answer(answer)
+    user = _user(row.get("user"))
+    if user is not None and infeasible:
+        raise TaskError("it has a 'user', which ends the conversation, so 'infeasible' has no effect; set a 'check'")
     if answer is None and check is None and not infeasible:
         raise TaskError("it has neither an 'answer' nor a 'check', so it cannot be graded; set one")
     if tools is not None and (isinstance(tools, str) or not all(isinstance(name, str) for name in tools)):
@@ -159,7 +170,25 @@ def _server_row(row: Mapping[str, Any]) -> ServerTaskRow:
         _files(row.get("workspace")),
         None if setup is None else _function("setup", setup, "workspace", "seed", "data"),
         row.get("data"),
+        user,
     )
+
+
+def _user(user: Any) -> tuple[str, ...] | str | Callable[..., Any] | None:
+    if user is None or callable(user) or isinstance(user, str):
+        return None if user is None else _function("user", user, "messages", "data")
+    scenario = user.get("scenario") if isinstance(user, Mapping) and len(user) == 1 else None
+    turns, longest = (user, MAX_MESSAGE_CHARS) if scenario is None else ([scenario], MAX_PROMPT_CHARS)
+    if (
+        not isinstance(turns, list | tuple)
+        or not 1 <= len(turns) <= MAX_USER_TURNS
+        or not all(isinstance(turn, str) and turn.strip() and len(turn) <= longest for turn in turns)
+    ):
+        raise TaskError(
+            f"its user is {user!r:.80}; it must be a list of 1 to {MAX_USER_TURNS} texts of 1 to {MAX_MESSAGE_CHARS} "
+            f"characters, {{'scenario': text of 1 to {MAX_PROMPT_CHARS}}} or 'module:function'"
+        )
+    return tuple(turns) if scenario is None else str(scenario)
 
 
 def _check_answer(answer: Any) -> None:

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
-import logging
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -14,16 +13,18 @@ from typing import Any, Protocol
 from rllm_gym.core import EnvironmentFault, TaskError
 from rllm_gym.envs.mcp.domains import DomainState, ToolTask, ToolTaskTemplate, wanted_facts
 from rllm_gym.envs.mcp.rows import ServerTaskRow
+from rllm_gym.envs.mcp.user import PolicyUser, ScriptedUser, SimulatedUser, UserModel
 from rllm_gym.envs.task_templates import TemplateTaskRow, build_template_task
 from rllm_gym.grading.answers import matches
 from rllm_gym.grading.user_checks import (
     FAILED,
     PASSED,
-    CheckFailed,
+    TRIAL_ANSWER,
     CheckResult,
     run_check,
     run_function,
     run_in_thread,
+    start_of,
 )
 from rllm_gym.mcp import InProcessServer, Server, ToolResult, ToolSession
 from rllm_gym.runtime.scratch import scratch_root
@@ -35,7 +36,6 @@ KEPT_CHARS = 32_000_000
 """Limit of the call results kept for an episode's check: characters, and bytes of images."""
 
 _CUT_CHARS = 1_000
-_logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,19 +46,22 @@ class ToolCallRecord:
         name: The tool name that the model used.
         arguments: The arguments that were sent.
         result: The server's result.
+        turn: How many messages of the user came before.
     """
 
     name: str
     arguments: Mapping[str, Any]
     result: ToolResult
+    turn: int = 0
 
 
 class CallLog:
-    """The calls of an episode. A result that no longer fits into :data:`KEPT_CHARS` loses its middle, its images and
-    its structured content."""
+    """The calls and messages of an episode. A result that no longer fits into :data:`KEPT_CHARS` loses its middle, its
+    images and its structured content."""
 
     def __init__(self) -> None:
         self.calls: list[ToolCallRecord] = []
+        self.messages: list[Mapping[str, str]] = []
         self._room = KEPT_CHARS
 
     def add(self, name: str, arguments: Mapping[str, Any], result: ToolResult) -> None:
@@ -70,7 +73,8 @@ class CallLog:
             result = ToolResult(result.shortened(_CUT_CHARS), result.is_error)
         else:
             self._room -= size
-        self.calls.append(ToolCallRecord(name, arguments, result))
+        turn = sum(message["role"] == "user" for message in self.messages)
+        self.calls.append(ToolCallRecord(name, arguments, result, turn))
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +96,7 @@ class ToolState:
         calls: Every call of the episode, in order; if the results exceed 32 MB, some of them are cut.
         data: ``"data"`` of the row.
         session: The episode's tools, still open.
+        messages: The conversation with the user, ``{"role": "user" | "assistant", "content"}``; empty without a user.
     """
 
     workspace: Path
@@ -100,6 +105,7 @@ class ToolState:
     calls: tuple[ToolCallRecord, ...]
     data: Any
     session: ToolSession
+    messages: tuple[Mapping[str, str], ...] = ()
 
     def call(self, name: str, arguments: Mapping[str, Any] | None = None) -> ToolResult:
         """Query a server's state with any of its tools, including those that were not offered to the model. A check
@@ -118,11 +124,27 @@ class ToolTaskInstance(Protocol):
     tools: tuple[str, ...] | None
     seed: int | None
 
+    def user(self, model: UserModel | None, seed: Callable[[], int]) -> SimulatedUser | None:
+        """Return the user of the conversation, or ``None`` if the task has none.
+
+        Raises:
+            TaskError: It needs a model, and there is none.
+        """
+        ...
+
     async def prepare(self, workspace: Path, seed: int) -> Sequence[Server]:
         """Create the episode's initial state; return the servers to connect to."""
         ...
 
-    async def graded(self, end: ToolEpisodeEnd, session: ToolSession, calls: Sequence[ToolCallRecord]) -> CheckResult:
+    async def try_check(self, task_id: str, session: ToolSession) -> None:
+        """Call the check before the first action.
+
+        Raises:
+            EnvironmentFault: It is broken, or ends a server; kind ``"check"``.
+        """
+        ...
+
+    async def graded(self, end: ToolEpisodeEnd, session: ToolSession, log: CallLog) -> CheckResult:
         """Return whether, or how far, the end state and answer are as requested.
 
         Raises:
@@ -159,14 +181,21 @@ class BuiltinTaskInstance:
         """Create the case in a thread: it takes milliseconds, for which an event loop must not be blocked."""
         return await run_in_thread(cls, template, row, timeout=STATE_DEADLINE_S)  # type: ignore[no-any-return]
 
+    def user(self, model: UserModel | None, seed: Callable[[], int]) -> SimulatedUser | None:
+        return None
+
     async def prepare(self, workspace: Path, seed: int) -> Sequence[InProcessServer]:
         await run_in_thread(self.state.prepare, workspace, timeout=STATE_DEADLINE_S)
         return self.state.servers(workspace)
 
-    async def graded(self, end: ToolEpisodeEnd, session: ToolSession, calls: Sequence[ToolCallRecord]) -> CheckResult:
+    async def try_check(self, task_id: str, session: ToolSession) -> None:
+        """Do nothing: the comparison of a built-in task raises a fault at the end."""
+
+    async def graded(self, end: ToolEpisodeEnd, session: ToolSession, log: CallLog) -> CheckResult:
         if not _answered_correctly(self.task.infeasible, self.task.answer, end):
             return FAILED
-        return await run_check(self._has_expected_state, session.workspace, timeout=STATE_DEADLINE_S)
+        where, blamed = session.workspace, f"template {self._row.template!r}"
+        return await run_check(self._has_expected_state, where, timeout=STATE_DEADLINE_S, fault_of=blamed)
 
     def _has_expected_state(self, workspace: Path) -> bool:
         row = self._row
@@ -182,6 +211,19 @@ class ServerTaskInstance:
         self._row, self._timeout = row, check_timeout
         self.goal, self.servers, self.tools = row.prompt, row.servers, row.tools
         self.seed: int | None = None
+
+    def user(self, model: UserModel | None, seed: Callable[[], int]) -> SimulatedUser | None:
+        user = self._row.user
+        if user is None or isinstance(user, tuple):
+            return None if user is None else ScriptedUser(user)
+        if not isinstance(user, str):
+            return PolicyUser(user, self._row.data, self._timeout)
+        if model is None:
+            raise TaskError(
+                "its user has a scenario, which a model plays; pass user_model=rllm_gym.user_model.UserModel(model, "
+                "base_url) to the environment"
+            )
+        return model.user(user, seed())
 
     async def prepare(self, workspace: Path, seed: int) -> Sequence[Server]:
         row = self._row
@@ -204,17 +246,24 @@ class ServerTaskInstance:
             except OSError as error:
                 raise TaskError(f"its file {name!r:.80} cannot be written: {error.strerror}") from error
 
-    async def graded(self, end: ToolEpisodeEnd, session: ToolSession, calls: Sequence[ToolCallRecord]) -> CheckResult:
+    async def try_check(self, task_id: str, session: ToolSession) -> None:
+        row = self._row
+        if row.check is not None:
+            answer, reason = (None, TRIAL_ANSWER) if row.infeasible else (TRIAL_ANSWER, None)
+            state = self._state(ToolEpisodeEnd(answer, reason), session, CallLog())
+            await run_check(row.check, state, timeout=self._timeout, fault_of=start_of(task_id))
+            session.end_of_trial()
+
+    async def graded(self, end: ToolEpisodeEnd, session: ToolSession, log: CallLog) -> CheckResult:
         row = self._row
         if not _answered_correctly(row.infeasible, row.answer, end):
             return FAILED
         if row.check is None:
             return PASSED
-        state = ToolState(session.workspace, end.answer, end.infeasible, tuple(calls), row.data, session)
-        try:
-            result = await run_check(row.check, state, timeout=self._timeout)
-        except CheckFailed as error:  # the model may have caused this by its answer, a file, or a server that hangs
-            _logger.warning("%s; this counts as unsolved", error)
-            return CheckResult(0.0, error=error.message)
+        result = await run_check(row.check, self._state(end, session, log), timeout=self._timeout)
         # A model could have made a server end during the check, and forget what the check looks for.
         return FAILED if session.lost else result
+
+    def _state(self, end: ToolEpisodeEnd, session: ToolSession, log: CallLog) -> ToolState:
+        calls, messages = tuple(log.calls), tuple(log.messages)
+        return ToolState(session.workspace, end.answer, end.infeasible, calls, self._row.data, session, messages)

@@ -70,9 +70,8 @@ class WebEnv(PageEnv):
     gives it (a number, date, time, text, set or list, in the usual notations). A task that cannot be done is solved by
     ``report_infeasible`` with nothing changed. A user-provided row is graded by its ``check``, its ``answer``, or both;
     a check may return a part of the reward, which counts if the model ended the episode.
-    A check that raises, exceeds its deadline or returns anything else after the model has acted gives 0 and a logged
-    warning, because the model may have caused it. If the model has not acted, and the check fails with another answer
-    as well, it is an :class:`~rllm_gym.core.EnvironmentFault`, for which no reward is given; so is a browser that ends.
+    A check that raises, exceeds its deadline or returns anything else before the first action is an environment fault;
+    at the end it gives 0 and a logged warning, because the model may have caused it. A browser that ends is a fault.
 
     ## Episode end
     Terminates with ``answer`` or ``report_infeasible``. When no turns are left, the end state is checked as well: if
@@ -82,9 +81,9 @@ class WebEnv(PageEnv):
     ## Information
     The keys of :class:`~rllm_gym.core.TextEnv`, and ``url: str``, of the page, ``action_error: str``, why the last
     action failed (``""`` if it did not), ``check_components: dict[str, float]``, the named components of a check at the
-    end (else empty), and ``check_error: str``, why a check has not finished (else ``""``). ``tools`` contains the
-    actions as tool schemas. With ``boxes``, ``boxes: str`` is a JSON object of the numbered elements: ``{"12": [left,
-    top, width, height]}``, in pixels of the view.
+    end (else empty), and ``check_error: str``, the assertion that failed in a check, or why it has not finished (else
+    ``""``). ``tools`` contains the actions as tool schemas. With ``boxes``, ``boxes: str`` is a JSON object of the
+    numbered elements: ``{"12": [left, top, width, height]}``, in pixels of the view.
 
     ## Arguments
 
@@ -118,7 +117,7 @@ class WebEnv(PageEnv):
             describes the actions with coordinates, and ``info["boxes"]`` contains the boxes.
         marks: Whether the picture shows a numbered box around every numbered element.
         executable: The Chromium to use; ``None`` searches for one.
-        check_timeout: Time limit in seconds for a check, 0.1 to 600; a check that exceeds it fails.
+        check_timeout: Time limit in seconds for a check, 0.1 to 600.
         invalid_action_penalty: Subtracted from the reward if a reply contains no action.
         max_observation_chars: Bound of the observation's text; a longer page is cut.
         max_action_chars: Longest accepted reply.
@@ -230,11 +229,16 @@ class WebEnv(PageEnv):
         elif self._turn + 1 < self.max_turns:
             return None, False
         assert self._instance is not None
-        self._graded = graded = await self._instance.graded(
-            ending, lambda: self._state(ending), lambda: self._open_session.can_be_caused_by_model()
-        )
+        can_be_caused = self._open_session.can_be_caused_by_model
+        self._graded = graded = await self._instance.graded(ending, self._state, can_be_caused)
         # Running out of turns is a truncation, because the model did not choose to end the episode.
         return (graded.score if graded.passed or ending.ended_by_model else None), graded.passed
+
+    async def _async_begin(self, task: Task) -> str:
+        observation = await super()._async_begin(task)
+        assert self._instance is not None
+        await self._instance.try_check(task.task_id, self._state)
+        return observation
 
     async def _state(self, end: WebEpisodeEnd) -> PageState:
         view, session = await self._observe(), self._open_session

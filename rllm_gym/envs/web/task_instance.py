@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import logging
 import threading
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Protocol
 
 from rllm_gym.core import EnvironmentFault, TaskError
@@ -18,15 +17,14 @@ from rllm_gym.grading.answers import matches
 from rllm_gym.grading.user_checks import (
     FAILED,
     PASSED,
+    TRIAL_ANSWER,
     CheckResult,
     find_function,
     run_check,
     run_function,
     run_in_thread,
+    start_of,
 )
-
-_logger = logging.getLogger(__name__)
-_PLAIN_ANSWER = "0"
 
 SITE_DEADLINE_S = 60.0
 """Deadline in seconds for creating a site's data, or comparing it at the end."""
@@ -50,6 +48,9 @@ class WebEpisodeEnd:
         return self.answer is not None or self.infeasible is not None
 
 
+ReadState = Callable[[WebEpisodeEnd], Awaitable[PageState]]
+
+
 class WebTaskInstance(Protocol):
     """One task, set up for an episode."""
 
@@ -70,18 +71,23 @@ class WebTaskInstance(Protocol):
         """
         ...
 
+    async def try_check(self, task_id: str, state: ReadState) -> None:
+        """Call the check before the first action.
+
+        Raises:
+            EnvironmentFault: It is broken; kind ``"check"``.
+        """
+        ...
+
     async def graded(
-        self,
-        end: WebEpisodeEnd,
-        state: Callable[[], Awaitable[PageState]],
-        can_be_caused_by_model: Callable[[], Awaitable[bool]],
+        self, end: WebEpisodeEnd, state: ReadState, can_be_caused_by_model: Callable[[], Awaitable[bool]]
     ) -> CheckResult:
         """Return whether, or how far, the end state and answer are as requested.
 
         Args:
             end: How the model ended the episode.
             state: Reads the state of the browser; called only if it is needed.
-            can_be_caused_by_model: Whether a failure now may be an effect of what the model did.
+            can_be_caused_by_model: Whether a failure of the browser may be an effect of what the model did.
 
         Raises:
             EnvironmentFault: This cannot be determined, and not because of the model; kind ``"check"``.
@@ -125,11 +131,11 @@ class SiteTaskInstance:
 
         return answer
 
+    async def try_check(self, task_id: str, state: ReadState) -> None:
+        """Do nothing: the comparison of a built-in task raises a fault at the end."""
+
     async def graded(
-        self,
-        end: WebEpisodeEnd,
-        state: Callable[[], Awaitable[PageState]],
-        can_be_caused_by_model: Callable[[], Awaitable[bool]],
+        self, end: WebEpisodeEnd, state: ReadState, can_be_caused_by_model: Callable[[], Awaitable[bool]]
     ) -> CheckResult:
         try:
             solved = await run_in_thread(self.is_solved, end, timeout=SITE_DEADLINE_S)
@@ -206,13 +212,16 @@ class PageTaskInstance:
             raise EnvironmentFault(words, kind="setup")
         return cookies
 
+    async def try_check(self, task_id: str, state: ReadState) -> None:
+        if self._check is not None:
+            end = WebEpisodeEnd(*((None, TRIAL_ANSWER) if self._row.infeasible else (TRIAL_ANSWER, None)))
+            page, blamed = await state(end), start_of(task_id)
+            await run_check(self._check, page, end.answer, timeout=self._timeout, fault_of=blamed)
+
     async def graded(
-        self,
-        end: WebEpisodeEnd,
-        state: Callable[[], Awaitable[PageState]],
-        can_be_caused_by_model: Callable[[], Awaitable[bool]],
+        self, end: WebEpisodeEnd, state: ReadState, can_be_caused_by_model: Callable[[], Awaitable[bool]]
     ) -> CheckResult:
-        row, page = self._row, None
+        row = self._row
         if row.infeasible != (end.infeasible is not None):
             return FAILED
         if row.answer is not None and (end.answer is None or not matches(row.answer, end.answer)):
@@ -220,21 +229,10 @@ class PageTaskInstance:
         if self._check is None:
             return PASSED
         try:
-            page = await state()
-            return await run_check(self._check, page, end.answer, timeout=self._timeout)
-        except Exception as error:
-            if not await can_be_caused_by_model() and (page is None or not await self._check_works(page)):
-                raise
-            words = f"{type(error).__name__}: {error}"[:1000]
-            _logger.warning("the check %s failed (%s); this counts as unsolved", row.check, words)
-            return CheckResult(0.0, error=words)
+            return await run_check(self._check, await state(end), end.answer, timeout=self._timeout)
+        except EnvironmentFault as fault:
+            from rllm_gym.envs.web.browser.errors import BrowserFault
 
-    async def _check_works(self, page: PageState) -> bool:
-        """Return whether the check finishes with another answer of the model."""
-        assert self._check is not None
-        page = replace(page, infeasible=page.infeasible and _PLAIN_ANSWER)
-        try:
-            await run_check(self._check, page, _PLAIN_ANSWER, timeout=self._timeout)
-        except EnvironmentFault:
-            return False
-        return True
+            if not isinstance(fault, BrowserFault) or not await can_be_caused_by_model():
+                raise
+            return CheckResult(0.0, error=str(fault)[:1000])
