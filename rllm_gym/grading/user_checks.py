@@ -1,8 +1,9 @@
 """User-written checks of rows: finds them by name, restricted to what rows may name, and runs them with a deadline.
 
-A check is called twice: with the start state, before the model's first action, and with the end state. If it does not
-finish with the start state, it is broken, which is a fault. If it does not finish with the end state, the score is 0,
-because what the model has left behind may be why: a model must not be able to void its episode.
+A check is called twice: with the start state, before the model's first action, and with the end state. If it hangs
+with the start state, returns no score or uses a name that does not exist, it is broken, which is a fault; other errors
+may come from what the model is to create. If it does not finish with the end state, the score is 0, because what the
+model has left behind may be why: a model must not be able to void its episode.
 """
 
 # ruff: noqa: ASYNC109 - the timeout is the contract
@@ -106,7 +107,21 @@ PASSED = CheckResult(1.0)
 _RESULTS = "a check must return True, False, a number from 0 to 1, or such a number with {name: number from 0 to 1}"
 
 
-async def run_check(check: Callable[..., Any], *arguments: Any, timeout: float, fault_of: str = "") -> CheckResult:
+class NoScore(ValueError):
+    """A check returned something else than a score."""
+
+
+BROKEN = (NameError, ImportError, SyntaxError, NoScore, DeadlineExceeded)
+"""Errors of a check for which no state of a page or a server is the reason."""
+
+
+async def run_check(
+    check: Callable[..., Any],
+    *arguments: Any,
+    timeout: float,
+    fault_of: str = "",
+    faults: tuple[type[Exception], ...] = (Exception,),
+) -> CheckResult:
     """Return the result of a check, called in a thread. A coroutine function works as well.
 
     A check returns a truth value, a number from 0 to 1, or a pair of one of these and a dictionary of named components,
@@ -118,27 +133,36 @@ async def run_check(check: Callable[..., Any], *arguments: Any, timeout: float, 
         arguments: Its arguments.
         timeout: Its deadline in seconds.
         fault_of: What to name in a fault, if no model can be why the check does not finish; ``""`` if one can.
+        faults: The errors that are a fault then. Others are the score 0 without a warning.
 
     Raises:
         EnvironmentFault: The check raised this itself; or it did not finish, with ``fault_of``: kind ``"check"``.
     """
     try:
-        verdict = await _in_thread(run_function, check, *arguments, timeout=timeout)
-        score, components = verdict if isinstance(verdict, tuple) else (verdict, {})
-        return CheckResult(_fraction(score), {str(key): _fraction(value) for key, value in components.items()})
+        return _result(await _in_thread(run_function, check, *arguments, timeout=timeout))
     except EnvironmentFault:
         raise
     except AssertionError as error:
         return CheckResult(0.0, error=f"AssertionError: {error!s:.1000}")
-    except DeadlineExceeded:
-        words = f"did not finish within {timeout:g} s"
     except Exception as error:
-        words = f"failed with {type(error).__name__}: {error!s:.1000}; {_RESULTS}"
+        words = f"failed with {type(error).__name__}: {error!s:.1000}"
+        if isinstance(error, DeadlineExceeded):
+            words = f"did not finish within {timeout:g} s"
+        is_fault = isinstance(error, faults)
     words = f"the check {getattr(check, '__qualname__', repr(check))} {words}"
-    if fault_of:
+    if not fault_of:
+        _logger.warning("%s; this counts as unsolved", words)
+    elif is_fault:
         raise EnvironmentFault(f"{fault_of}: {words}", kind="check")
-    _logger.warning("%s; this counts as unsolved", words)
     return CheckResult(0.0, error=words)
+
+
+def _result(verdict: Any) -> CheckResult:
+    try:
+        score, components = verdict if isinstance(verdict, tuple) else (verdict, {})
+        return CheckResult(_fraction(score), {str(key): _fraction(value) for key, value in components.items()})
+    except Exception as error:  # values of any type
+        raise NoScore(f"{error!s:.200}; {_RESULTS}") from error
 
 
 def start_of(task_id: str) -> str:

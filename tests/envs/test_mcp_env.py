@@ -375,8 +375,11 @@ def broken_setup(workspace, seed, data):
 async def later(state):
     return state.answer == "done"
 
-def raises(state):
-    raise KeyError("cup")
+def misspelt(state):
+    return state.workspace and wokspace
+
+def created_by_the_model(state):
+    return (state.workspace / "made.txt").read_text() == "x"
 
 def silent(state):
     pass
@@ -496,7 +499,7 @@ def test_a_setup_creates_the_state_of_each_episode(checks):
 def test_a_check_that_is_broken_is_a_fault_before_the_first_action(checks):
     """Its user must notice, and no model can have caused it."""
     for name, seconds, output in (
-        ("raises", 120.0, "KeyError: 'cup'"),
+        ("misspelt", 120.0, "NameError: name 'wokspace'"),
         ("silent", 120.0, "None is not a number"),
         ("hangs", 0.3, "0.3 s"),
     ):
@@ -505,6 +508,10 @@ def test_a_check_that_is_broken_is_a_fault_before_the_first_action(checks):
             env.reset()
         assert caught.value.kind == "check"
         env.close()
+    env = make_env({"answer": None, "check": "my_checks:created_by_the_model"})
+    env.reset()
+    assert "made.txt" in env.step(call("finish"))[4]["check_error"], "it may ask for what is not there yet"
+    env.close()
 
 
 def test_a_check_that_ends_a_server_is_a_fault_and_its_calls_are_not_those_of_the_model(program):

@@ -169,7 +169,7 @@ async def done_async(state, answer):
     await asyncio.sleep(0)
     return "A real server" in state.html and "A real server" in state.text and state.title == "Real" and answer is None
 def broken(state, answer):
-    raise KeyError("price")
+    return prise
 def endless(state, answer):
     over.wait()
     return True
@@ -362,7 +362,7 @@ def test_a_setup_prepares_the_server_and_logs_in(server: str, checks: str) -> No
 @pytest.mark.parametrize(
     ("check", "says", "seconds"),
     [
-        ("broken", "KeyError.*price", 120.0),
+        ("broken", "NameError: name 'prise'", 120.0),
         # It waits until this test ends: a check that blocked the event loop could never be cancelled.
         ("endless", "0.5 s", 0.5),
         ("vague", "'yes'.*True, False, a number", 120.0),

@@ -73,8 +73,7 @@ def test_a_server_of_an_older_protocol_changes_a_database() -> None:
         import sqlite3
 
         with sqlite3.connect(state.workspace / "x.db") as database:
-            tables = database.execute("select name from sqlite_master").fetchall()
-            return ("t",) in tables and database.execute("select n from t order by n").fetchall() == [(1,), (2,)]
+            return database.execute("select n from t order by n").fetchall() == [(1,), (2,)]
 
     row = {
         "prompt": "Make a table t with a column n that holds 1 and 2.",

@@ -98,9 +98,9 @@ class MCPEnv(AsyncTextEnv):
     ``task``: 1 if the episode ends as requested, else 0. A built-in task compares its complete end state with that of a
     copy to which exactly the requested change was applied, so that a side effect costs the reward, and checks the
     answer with :mod:`rllm_gym.grading.answers`. A row has a typed answer, a check, or both; a check may give a part of
-    the reward. A check that raises, hangs or returns anything else before the first action is an environment fault; at
-    the end it gives reward 0, since the model may have caused this, and is reported in ``check_error``. A task that
-    cannot be done requires ``report_infeasible`` and no change. If a reply cannot be parsed, names an unknown tool, or
+    the reward. A check that raises, hangs or returns anything else gives reward 0, since the model may have caused
+    this, and is reported in ``check_error``. If it cannot work, which is tried before the first action, it is an
+    environment fault. A task that cannot be done requires ``report_infeasible`` and no change. If a reply cannot be parsed, names an unknown tool, or
     has arguments that do not fit a schema, none of its calls is sent, and it costs ``invalid_action_penalty``. A
     failing tool call returns its error message and costs nothing; so does a call in which the server hangs or dies. A
     server that is ``restartable`` then starts again; the end of any other server ends the episode with reward 0. A

@@ -70,8 +70,9 @@ class WebEnv(PageEnv):
     gives it (a number, date, time, text, set or list, in the usual notations). A task that cannot be done is solved by
     ``report_infeasible`` with nothing changed. A user-provided row is graded by its ``check``, its ``answer``, or both;
     a check may return a part of the reward, which counts if the model ended the episode.
-    A check that raises, exceeds its deadline or returns anything else before the first action is an environment fault;
-    at the end it gives 0 and a logged warning, because the model may have caused it. A browser that ends is a fault.
+    A check that raises, exceeds its deadline or returns anything else gives 0 and a logged warning, because the model
+    may have caused it. If it cannot work, which is tried before the first action, it is an environment fault. A browser
+    that ends is a fault.
 
     ## Episode end
     Terminates with ``answer`` or ``report_infeasible``. When no turns are left, the end state is checked as well: if
