@@ -246,7 +246,8 @@ def test_a_transcript_has_what_is_recorded_and_says_what_is_not(run: Path, tmp_p
         assert step["tokens"]["control"] == [0, 3]
         assert (step["tokens"]["context"], step["tokens"]["logprobs"]) == (2, [-0.5, -2.0])
         assert (step["tokens"]["advantages"], step["tokens"]["version"]) == ([0.5, -1.0], 3)
-        assert "[image]" in step["observation"]
+        assert (step["messages"], step["images"]) == ([{"role": "user", "text": "the page"}], [0])
+        assert step["observation"] is None  # the same text
         assert second["trajectories"][0]["steps"][0]["tokens"]["advantages"] is None
         assert second["trajectories"][0]["steps"][0]["reply"] == HOSTILE
         status, headers, body = viewer.request("/api/image?run=my-run&file=shown.jsonl&line=1&n=0")

@@ -80,7 +80,8 @@ def episode(
     """Return an episode of one turn of two sampled tokens; its task is one of five."""
     task = task or f"task/{number % 5}"
     tokens = TurnTokens((1, 5), (6, 2), (-0.5, -2.0), weight_version=3, advantages=fields.pop("advantages", ()))
-    message = [{"role": "user", "content": str(observation)}]
+    text = observation["text"] if isinstance(observation, dict) else observation
+    message = [{"role": "user", "content": text}]
     step = Step(observation, message, reply, reward=number / 10, done=True, tokens=tokens)
     defaults: dict[str, Any] = {"reward": number / 10, "success": number % 2 == 0, "stop_reason": StopReason.FAILURE}
     defaults |= {"group_id": f"{task}@1", "trajectories": [Trajectory("agent", steps=[step])]}

@@ -57,6 +57,7 @@ class ViewServer:
     def __init__(self, runs: Sequence[Run], index: EpisodeIndex, tokens: TokenTexts) -> None:
         self._runs, self._index, self._tokens = runs, index, tokens
         self._refresh: asyncio.Task[bool] | None = None
+        self._parsing = asyncio.Lock()
         self._transcripts: OrderedDict[tuple[str, int, int], Transcript] = OrderedDict()
         self.app = web.Application(middlewares=[_guard])
         for name in ("index.html", "view.css", *_scripts()):
@@ -149,10 +150,11 @@ class ViewServer:
             raise web.HTTPNotFound(text=f"{run.name}/{file} has no episode at line {line}")
         path, offset, length = place
         key = (str(path), offset, path.stat().st_mtime_ns)
-        found = self._transcripts.pop(key, None)
-        if found is None:
-            found = await asyncio.to_thread(self._parse, run, path, offset, length)
-        self._transcripts[key] = found
+        async with self._parsing:  # one at a time: a line can be large
+            found = self._transcripts.pop(key, None)
+            if found is None:
+                found = await asyncio.to_thread(self._parse, run, path, offset, length)
+            self._transcripts[key] = found
         while len(self._transcripts) > 1 and (
             sum(len(image) for kept in self._transcripts.values() for _, image in kept.images) > _TRANSCRIPT_BYTES
             or len(self._transcripts) > 16

@@ -21,6 +21,7 @@ _MAX_TEXT_CHARS = 200_000
 _MAX_TOKENS = 200_000
 _MAX_STEPS = 2_000
 _MAX_PIXELS = 50_000_000
+_IMAGE = "[image]"
 _SIGNATURES = {b"\x89PNG\r\n\x1a\n": "image/png", b"\xff\xd8\xff": "image/jpeg"}
 _FIELDS = (
     *("episode_id", "task_id", "env_id", "group_id", "seed", "greedy", "reward", "success"),
@@ -104,7 +105,7 @@ def _trajectory(
 
 def _step(row: dict[str, Any], reply: str, images: list[tuple[str, bytes]], budget: _Budget) -> dict[str, Any]:
     found: list[tuple[str, bytes]] = []
-    observation = _shown(_without_images(_value(row.get("observation")), found))
+    observation = _shown(_text_of(_without_images(_value(row.get("observation")), found)))
     sent: Any = row.get("messages")
     sent = sent if isinstance(sent, dict) else {}
     messages = [_message(_value(message), found) for message in _list(sent.get("new"))]
@@ -160,6 +161,13 @@ def _message(message: Any, found: list[tuple[str, bytes]]) -> dict[str, str]:
     return {"role": _string(row.get("role")), "text": _cut(text)}
 
 
+def _text_of(observation: Any) -> Any:
+    """Return the text of an observation of a text and images, such as a page and its screenshot; others as they are."""
+    rest = dict(observation) if isinstance(observation, dict) else {}
+    text = rest.pop("text", None)
+    return text if rest and all(item == _IMAGE for item in rest.values()) else observation
+
+
 def _without_images(value: Any, found: list[tuple[str, bytes]]) -> Any:
     """Return a value with each image replaced by ``[image]``, and append the images."""
     if isinstance(value, dict):
@@ -170,7 +178,7 @@ def _without_images(value: Any, found: list[tuple[str, bytes]]) -> Any:
     if image is None:
         return value
     found.append(image)
-    return "[image]"
+    return _IMAGE
 
 
 def _image(value: Any) -> tuple[str, bytes] | None:

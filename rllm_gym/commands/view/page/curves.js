@@ -4,6 +4,7 @@ import { address, ask, go, h, hideTip, number, showTip, svg } from "./dom.js";
 
 const WIDTH = 560, HEIGHT = 230, LEFT = 54, RIGHT = 12, TOP = 10, BOTTOM = 26;
 const MAX_POINTS = 1000;
+const MAX_ROWS = 20000;
 const FIRST = [
   "success", "validation/success", "reward/mean", "validation/reward/mean", "loss", "validation/loss",
   "completions/mean_length", "policy/entropy", "groups/zero_std_fraction", "optim/grad_norm",
@@ -28,6 +29,7 @@ export async function follow(runs) {
         file.rows.set(row.step, row); // a resumed run repeats steps; the last row counts
         for (const name in row) if (name !== "step") file.names.add(name);
       }
+      if (file.rows.size > MAX_ROWS) [...file.rows.keys()].forEach((step, index) => index % 2 && file.rows.delete(step));
       file.bad = file.bad.concat(reply.bad).slice(0, 1000);
       file.cursor = reply.cursor;
       more = reply.more;

@@ -9,8 +9,9 @@ export const FILTERS = ["task", "kind", "file", "group", "stop", "success", "fau
 export const filtersOf = (query) => [...query].filter(([name, value]) => FILTERS.includes(name) && value !== "");
 
 export function outcome(episode) {
-  const tone = episode.success ? "good" : episode.fault || ["fault", "agent_error", "cancelled"].includes(episode.stop_reason) ? "warn" : "bad";
-  const text = episode.success ? "success" : (episode.stop_reason || "unfinished").replaceAll("_", " ");
+  const lost = episode.fault || ["fault", "agent_error", "cancelled"].includes(episode.stop_reason);
+  const tone = lost ? "warn" : episode.success ? "good" : "bad";
+  const text = episode.success && !lost ? "success" : (episode.stop_reason || "unfinished").replaceAll("_", " ");
   return h("span", { class: `chip ${tone}` }, text);
 }
 
