@@ -5,8 +5,13 @@ from __future__ import annotations
 import io
 import json
 import random
+import signal
 import statistics
+import subprocess
+import sys
 import tempfile
+import threading
+import urllib.request
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +22,7 @@ from commands.view_server import episode, viewing
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from rllm_gym.commands.extras import advice_for_missing
 from rllm_gym.commands.view import run_files
 from rllm_gym.commands.view.episode_index import EpisodeIndex
 from rllm_gym.commands.view.run_files import Cursor, FilterError, new_lines, open_runs
@@ -333,6 +339,45 @@ def test_the_arguments_are_checked(run: Path, tmp_path: Path) -> None:
         port = viewer.url.rpartition(":")[2]
         used = rllm_gym("view", "my-run", "--port", port, "--index", str(tmp_path / "i.sqlite"), cwd=tmp_path)
         assert_brief_error(used, f"--port {port} is in use")
+
+
+def test_the_process_serves_until_ctrl_c(run: Path, tmp_path: Path) -> None:
+    words = [sys.executable, "-m", "rllm_gym", "view", str(run), "--port", "0", "--index", str(tmp_path / "i.sqlite")]
+    with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        url = process.stdout.readline().split(" at ")[1].split()[0]
+        with urllib.request.urlopen(f"{url}api/state", timeout=60) as response:
+            assert set(json.load(response)["runs"]) == {"my-run"}
+        process.send_signal(signal.SIGINT)
+        assert process.communicate(timeout=120)[1] == ""
+    assert process.returncode == 0
+
+
+def test_indexing_stops_when_the_viewer_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("rllm_gym.commands.view.episode_index._BATCH_BYTES", 1)
+    save_episodes(tmp_path / "run" / "test.jsonl", [episode(n) for n in range(40)])
+    index = EpisodeIndex(tmp_path / "index.sqlite", open_runs([tmp_path / "run"]))
+    with index:
+        read = index._read
+
+        def read_and_end(*words: Any) -> bool:
+            ending.start()
+            while not index._closed:
+                pass
+            return read(*words)
+
+        ending = threading.Thread(target=index.__exit__)
+        monkeypatch.setattr(index, "_read", read_and_end)
+        index.refresh()
+        ending.join()
+        assert index.episodes({})["count"] == 1
+
+
+def test_a_missing_extra_is_that_of_the_command(monkeypatch: pytest.MonkeyPatch) -> None:
+    lines = [f'aiohttp>=3.10; extra == "{extra}"' for extra in ("openai", "view")]
+    monkeypatch.setattr("rllm_gym.commands.extras.requires", lambda name: lines)
+    assert advice_for_missing("aiohttp", command="view") == "pip install 'rllm-gym[view]'"
+    assert advice_for_missing("aiohttp", command="eval") == "pip install 'rllm-gym[openai]'"
 
 
 def test_runs_of_the_same_name_are_told_apart(tmp_path: Path) -> None:

@@ -55,8 +55,8 @@ _NAMES = (
 class EpisodeIndex:
     """The index of the runs' episodes. Use it in ``with``; all methods can be called from any thread.
 
-    The file is a cache: it is brought up to date by :meth:`refresh` and can be deleted at any time. Several processes
-    can share it.
+    The file is a cache: it is brought up to date by :meth:`refresh`, can be deleted while it is not open, and can be
+    shared by several processes.
 
     Args:
         path: The SQLite file; by default in the cache folder of the user.
@@ -83,8 +83,9 @@ class EpisodeIndex:
         return self
 
     def __exit__(self, *error: object) -> None:
-        with self._refreshing:  # a batch in progress is completed
-            self._closed = True
+        self._closed = True
+        with self._refreshing:
+            pass  # a batch in progress is completed
 
     def refresh(self) -> bool:
         """Read what the files have new. Return whether the index changed; ``False`` also if another call is at it."""

@@ -296,12 +296,15 @@ def _metric_rows(lines: Sequence[Line]) -> tuple[list[dict[str, float]], list[in
 
 
 def _lines_at(places: Sequence[tuple[Path, int, int]]) -> bytes:
-    """Return the lines at these places; one that is no longer complete there is left out."""
+    """Return the lines at these places; one that is no longer there is left out."""
     found = []
     for path, offset, length in places:
-        with path.open("rb") as file:
-            file.seek(offset)
-            content = file.read(min(length, MAX_LINE_BYTES))
+        try:
+            with path.open("rb") as file:
+                file.seek(offset)
+                content = file.read(min(length, MAX_LINE_BYTES))
+        except OSError:
+            continue
         if content.startswith(b"{") and content.find(b"\n") == length - 1:
             found.append(content)
     return b"".join(found)

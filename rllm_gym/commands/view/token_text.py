@@ -12,6 +12,7 @@ from rllm_gym.commands.view.run_files import Run
 
 _FILE = "tokenizer.json"
 _MAX_BYTES = 256 << 20
+_MOST_LOADED = 4  # of models that are compared
 
 
 class TokenTexts:
@@ -37,7 +38,8 @@ class TokenTexts:
         if key not in self._loaded:
             from tokenizers import Tokenizer
 
-            self._loaded.clear()  # large; runs that are compared usually share one
+            while len(self._loaded) >= _MOST_LOADED:
+                del self._loaded[next(iter(self._loaded))]
             try:
                 self._loaded[key] = Tokenizer.from_file(key[0]) if path.stat().st_size <= _MAX_BYTES else None
             except Exception:  # the library raises nothing more specific

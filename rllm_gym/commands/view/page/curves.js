@@ -135,7 +135,8 @@ export async function showCurves(main, app) {
   const update = (metrics, smooth) =>
     go("curves", [...app.runParameters(), ...metrics.map((name) => ["m", name]), ...(smooth ? [["smooth", smooth]] : [])]);
 
-  const search = h("input", { type: "search", placeholder: "metric", id: "search", "aria-label": "search metrics" });
+  const old = main.querySelector("aside #search");
+  const search = h("input", { type: "search", placeholder: "metric", id: "search", "aria-label": "search metrics", value: old?.value ?? "" });
   const list = h("div", { class: "metric-list" });
   const fillList = () =>
     list.replaceChildren(
@@ -165,6 +166,7 @@ export async function showCurves(main, app) {
       h("li", null, h("i", { class: `key c${colour}` }), run, " ", h("b", null, number(found.at(-1)[1]))));
     return [h("section", { class: "card" }, h("h3", null, metric), drawn, h("ul", { class: "legend" }, legend))];
   });
+  const typing = old && old === document.activeElement;
   const before = document.querySelector(".metric-list")?.scrollTop ?? 0;
   main.replaceChildren(
     h("div", { class: "with-side" },
@@ -173,4 +175,5 @@ export async function showCurves(main, app) {
     ),
   );
   list.scrollTop = before;
+  if (typing) search.focus();
 }
