@@ -115,16 +115,17 @@ def record_advantages(episodes: Iterable[Episode], samples: Iterable[Sample], ad
 
     Args:
         episodes: Those that the samples were made of.
-        samples: The samples.
+        samples: The samples. Those of earlier episodes, such as greedy baselines that are kept, are passed over.
         adv: For each sample one value per sampled token.
     """
     parts = {episode.episode_id: episode.trajectories for episode in episodes}
     parts |= {f"{name}/{one.name}": [one] for name, agents in list(parts.items()) for one in agents}
     for sample, adv_N in zip(samples, adv, strict=True):
         rest = iter(adv_N)
-        for sequence, agent in zip(sample.sequences, sample.trajectory_S, strict=True):
+        agents = parts.get(sample.episode_id, [])
+        for sequence, agent in zip(sample.sequences, sample.trajectory_S, strict=True) if agents else ():
             for turn in sorted({turn for turn in sequence.turns if turn >= 0}):
-                step = parts[sample.episode_id][agent].steps[turn]
+                step = agents[agent].steps[turn]
                 assert step.tokens is not None
                 own = tuple(float(value) for value in itertools.islice(rest, len(step.tokens.ids)))
                 step.tokens = replace(step.tokens, advantages=own)

@@ -195,8 +195,12 @@ def test_nothing_outside_of_the_runs_can_be_read(run: Path, tmp_path: Path) -> N
     secret = tmp_path / "secret.jsonl"
     save_episodes(secret, [episode(1, reply="the secret")])
     (run / "episodes" / "link.jsonl").symlink_to(secret)
+    (run / "metrics.jsonl").unlink()
+    (tmp_path / "metrics.jsonl").write_text('{"step": 1, "secret": 2}\n')
+    (run / "metrics.jsonl").symlink_to(tmp_path / "metrics.jsonl")
     with viewing(tmp_path, [run]) as viewer:
         state = viewer.indexed()
+        assert viewer.ask("metrics", ("run", "my-run"))["rows"] == []
         assert all("link" not in file["name"] for file in state["runs"]["my-run"]["files"])
         for file in (
             "../secret.jsonl",

@@ -43,7 +43,9 @@ class Run:
 
     @property
     def metrics(self) -> Path | None:
-        return self.path / METRICS if self.path.is_dir() else None
+        """The file of metrics; ``None`` if there is none, or it is a link that leads out of the run."""
+        path = (self.path / METRICS).resolve()
+        return path if path.is_file() and path.is_relative_to(self.path) else None
 
 
 @dataclass(frozen=True, slots=True)

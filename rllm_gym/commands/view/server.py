@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 import json
 import math
 from collections import OrderedDict
@@ -81,7 +82,8 @@ class ViewServer:
         """Start to index what is new, and return what is indexed so far."""
         if self._refresh is None or self._refresh.done():
             if self._refresh is not None:
-                self._refresh.result()
+                done, self._refresh = self._refresh, None
+                done.result()  # raises its error
             self._refresh = asyncio.create_task(asyncio.to_thread(self._index.refresh))
             await asyncio.wait([self._refresh], timeout=0.2)
         state = await asyncio.to_thread(self._index.state)
@@ -90,7 +92,7 @@ class ViewServer:
     async def _metrics(self, query: Query) -> Any:
         path = self._index.run(_one(query, "run")).metrics
         cursor = Cursor.parse(_one(query, "cursor", str(Cursor())))
-        if path is None or not path.is_file():
+        if path is None:
             return {"rows": [], "bad": [], "cursor": str(cursor), "restarted": cursor != Cursor(), "more": False}
         lines, end, restarted = await asyncio.to_thread(new_lines, path, cursor, _METRICS_BYTES)
         rows, bad = _metric_rows(lines)
@@ -134,11 +136,13 @@ class ViewServer:
         stream.content_type = "application/jsonl"
         await stream.prepare(request)
         batch: list[tuple[Path, int, int]] = []
+        size = 0
         for place in places:
             batch.append(place)
-            if sum(length for _, _, length in batch) >= _EXPORT_BYTES:
+            size += place[2]
+            if size >= _EXPORT_BYTES:
                 await stream.write(await asyncio.to_thread(_lines_at, batch))
-                batch = []
+                batch, size = [], 0
         await stream.write(await asyncio.to_thread(_lines_at, batch))
         return stream
 
@@ -298,13 +302,11 @@ def _metric_rows(lines: Sequence[Line]) -> tuple[list[dict[str, float]], list[in
 def _lines_at(places: Sequence[tuple[Path, int, int]]) -> bytes:
     """Return the lines at these places; one that is no longer there is left out."""
     found = []
-    for path, offset, length in places:
-        try:
-            with path.open("rb") as file:
+    for path, own in itertools.groupby(places, key=lambda place: place[0]):
+        with contextlib.suppress(OSError), path.open("rb") as file:
+            for _, offset, length in own:
                 file.seek(offset)
                 content = file.read(min(length, MAX_LINE_BYTES))
-        except OSError:
-            continue
-        if content.startswith(b"{") and content.find(b"\n") == length - 1:
-            found.append(content)
+                if content.startswith(b"{") and content.find(b"\n") == length - 1:
+                    found.append(content)
     return b"".join(found)

@@ -66,7 +66,7 @@ function smoothed(found, keep) {
 function ticks(low, high, count) {
   if (!(high - low > 1e-9 * Math.max(Math.abs(low), Math.abs(high), 1e-9))) {
     const margin = Math.abs(low) > 1e-9 ? Math.abs(low) / 3 : 1;
-    [low, high] = [low - margin, high + margin];
+    [low, high] = [low < 0 ? low - margin : Math.max(low - margin, 0), high + margin];
   }
   const rough = (high - low) / (count - 1);
   const power = 10 ** Math.floor(Math.log10(rough));
