@@ -29,7 +29,7 @@ from trainers.run.metrics import episode_metrics, group_metrics
 from trainers.run.run_folder import save_model
 from trainers.run.setup import TrainingRun, close_sampler, open_run
 from trainers.run.update_metrics import entropy_metrics, rollout_metrics, update_metrics
-from trainers.samples import Sample
+from trainers.samples import Sample, record_advantages
 from trainers.train_env import TrainEnv, open_dataset
 
 
@@ -149,6 +149,8 @@ def _step(run: TrainingRun, step: int) -> None:
 
     with clock("update"):
         targets = targets_by_role(algorithm, samples, signals)
+        if _saves_episodes(run.config, step + 1):
+            record_advantages(batch.episodes, samples, targets.get("adv", ()))
         fresh = run.publisher.version_of(batch.oldest_sync) == learners.version
         updates = learners.update(step, samples, targets, algorithm, state.entropy_weights, fresh=fresh)
 
@@ -223,8 +225,7 @@ def _log_step(run: TrainingRun, step: int, row: Mapping[str, Any]) -> None:
 def _end_step(run: TrainingRun, step: int, episodes: Sequence[Episode]) -> None:
     """Mark the step as complete, and save what is due: its episodes, a checkpoint, the best model."""
     config, state = run.config, run.state
-    every = config.save_episodes_every
-    if episodes and every and step % every == 0:
+    if episodes and _saves_episodes(config, step):
         run.log.save_episodes(f"train-{step:06d}", episodes)
     run.publisher.end_step()
     state.end_step(step)
@@ -234,6 +235,10 @@ def _end_step(run: TrainingRun, step: int, episodes: Sequence[Episode]) -> None:
     run.checkpoints.save_if_due()
     if improved and run.ranks.is_main_process:
         save_model(run.policy, Path(config.output) / "best_model", state.best)
+
+
+def _saves_episodes(config: TrainConfig, step: int) -> bool:
+    return config.save_episodes_every > 0 and step % config.save_episodes_every == 0
 
 
 def _finish(run: TrainingRun) -> TrainResult:

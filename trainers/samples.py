@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import math
 import numbers
 from collections import defaultdict
@@ -12,6 +13,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from rllm_gym.core import Episode, Step, StopReason, TokenSequence, Trajectory
+from trainers.array_types import FloatArray
 
 
 class TokensMissing(ValueError):
@@ -106,6 +108,27 @@ def samples_of(
         for trajectory in episode.trajectories
         if trajectory.trainable
     ]
+
+
+def record_advantages(episodes: Iterable[Episode], samples: Iterable[Sample], adv: Iterable[FloatArray]) -> None:
+    """Set the advantages of the episodes' tokens, to be saved with them.
+
+    Args:
+        episodes: Those that the samples were made of.
+        samples: The samples. Those of earlier episodes, such as greedy baselines that are kept, are passed over.
+        adv: For each sample one value per sampled token.
+    """
+    parts = {episode.episode_id: episode.trajectories for episode in episodes}
+    parts |= {f"{name}/{one.name}": [one] for name, agents in list(parts.items()) for one in agents}
+    for sample, adv_N in zip(samples, adv, strict=True):
+        rest = iter(adv_N)
+        agents = parts.get(sample.episode_id, [])
+        for sequence, agent in zip(sample.sequences, sample.trajectory_S, strict=True) if agents else ():
+            for turn in sorted({turn for turn in sequence.turns if turn >= 0}):
+                step = agents[agent].steps[turn]
+                assert step.tokens is not None
+                own = tuple(float(value) for value in itertools.islice(rest, len(step.tokens.ids)))
+                step.tokens = replace(step.tokens, advantages=own)
 
 
 def with_length_penalty(samples: Sequence[Sample], weight: float) -> list[Sample]:

@@ -64,8 +64,13 @@ def requirements() -> list[Requirement]:
     return sorted(found, key=lambda requirement: requirement.extra)
 
 
-def advice_for_missing(module: str) -> str | None:
-    """Return the command after which ``import module`` works, or ``None`` if rllm-gym does not require the module."""
+def advice_for_missing(module: str, command: str = "") -> str | None:
+    """Return the command after which ``import module`` works, or ``None`` if rllm-gym does not require the module.
+
+    Args:
+        module: Its name.
+        command: The command that needs it: an extra of this name is suggested first.
+    """
     root = module.partition(".")[0]
     extras = [
         requirement.extra
@@ -74,7 +79,7 @@ def advice_for_missing(module: str) -> str | None:
     ]
     if not extras:
         return None
-    extras.sort(key=lambda extra: extra in _LIBRARY_EXTRAS)
+    extras.sort(key=lambda extra: (extra != command, extra in _LIBRARY_EXTRAS))
     return f"pip install 'rllm-gym[{extras[0]}]'" if extras[0] else "pip install --upgrade rllm-gym"
 
 

@@ -28,6 +28,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "play": ("rllm_gym.commands.play:main", "play an environment in the terminal"),
     "eval": ("rllm_gym.commands.evaluate:main", "evaluate a model: pass@1, pass@k, stop reasons, faults"),
     "report": ("rllm_gym.commands.report:main", "write an HTML report of a run: curves, tables, transcripts"),
+    "view": ("rllm_gym.commands.view:main", "browse runs in your browser: curves, episodes, transcripts, comparisons"),
     "doctor": ("rllm_gym.commands.doctor:main", "check the installation and suggest fixes"),
     "swe": ("rllm_gym.commands.swe:main", "create repository tasks from bug-fix commits"),
     "serve-sites": (
@@ -95,7 +96,7 @@ def _dispatch(arguments: list[str]) -> int:
         command = _find(name, plugins)
         return int(command(rest) or 0)
     except ModuleNotFoundError as error:
-        advice = advice_for_missing(error.name or "")
+        advice = advice_for_missing(error.name or "", command=name)
         if advice is None:
             raise
         raise CommandError(f"`rllm-gym {name}` needs {error.name}, which is not installed: {advice}") from error

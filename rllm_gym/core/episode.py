@@ -65,6 +65,7 @@ class TurnTokens:
         branch: Branch of the trajectory that the turn belongs to: 0, increased by one each time the agent rewrites
             its history.
         finish_reason: ``"stop"``, ``"length"``, or another value returned by the sampler.
+        advantages: Advantages that the sampled ids were trained with, one each; empty if they are not recorded.
     """
 
     context_ids: tuple[int, ...]
@@ -73,6 +74,7 @@ class TurnTokens:
     weight_version: int = 0
     branch: int = 0
     finish_reason: str = "stop"
+    advantages: tuple[float, ...] = ()
 
     def __post_init__(self) -> None:
         if len(self.ids) != len(self.logprobs):

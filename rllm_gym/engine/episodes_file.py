@@ -213,6 +213,7 @@ def _tokens_to_json(tokens: TurnTokens) -> dict[str, Any]:
         "weight_version": int(tokens.weight_version),
         "branch": int(tokens.branch),
         "finish_reason": tokens.finish_reason,
+        **({"advantages": [to_json(float(value)) for value in tokens.advantages]} if tokens.advantages else {}),
     }
 
 
@@ -224,6 +225,7 @@ def _tokens_from_json(row: dict[str, Any]) -> TurnTokens:
         row["weight_version"],
         row["branch"],
         row["finish_reason"],
+        tuple(from_json(row.get("advantages", []))),
     )
     if row["mask"] != [0] * len(tokens.context_ids) + [1] * len(tokens.ids):
         raise ValueError("the mask does not cover the context ids with 0 and the sampled ids with 1")

@@ -48,6 +48,7 @@ def turn_tokens(draw: Any) -> TurnTokens:
         draw(st.integers(0, 9)),
         draw(st.integers(0, 3)),
         draw(st.sampled_from(["stop", "length"])),
+        tuple(draw(floats) for _ in ids) if draw(st.booleans()) else (),
     )
 
 

@@ -344,11 +344,22 @@ def test_an_example_is_trained_from_the_command_line(
     assert len(samples) == 12
     adv = token_advantages(example, samples, {"entropy": entropies(shared / "tiny", samples)})
     batch = batch_of(samples, adv, example.trained(samples))
+    assert recorded_advantages(output / "episodes" / "train-000001.jsonl") == [
+        pytest.approx(adv_N, abs=1e-5) for adv_N in adv
+    ]
     assert first["optim/trained_tokens"] == sum(map(len, batch.old))
     assert first["advantages/std"] == pytest.approx(std([a for own in batch.adv for a in own]), abs=1e-5)
     assert first["loss"] == pytest.approx(total(example, batch, batch.new), abs=1e-5)
     assert first["optim/grad_norm"] > 0
     assert second["optim/skipped_steps"] == 0
+
+
+def recorded_advantages(file: Path) -> list[list[float]]:
+    """Return the advantages that were saved with each episode."""
+    return [
+        [value for step in episode.trajectories[0].steps if step.tokens for value in step.tokens.advantages]
+        for episode in load_episodes(file)
+    ]
 
 
 def entropies(model: Path, samples: Sequence[Sample]) -> list[np.ndarray]:

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Mapping
+from copy import deepcopy
 from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
@@ -37,7 +38,7 @@ from trainers.run.metrics import (
     read_metrics,
     validation_metrics,
 )
-from trainers.samples import TokensMissing, samples_of
+from trainers.samples import TokensMissing, record_advantages, samples_of
 from trainers.train_env import TrainEnv, open_train_env
 
 
@@ -291,6 +292,31 @@ def test_groups_with_and_without_signal_are_distinguished() -> None:
 def test_the_format_penalty_is_the_fraction_of_invalid_turns() -> None:
     samples = samples_of([episode("a", 1.0, invalid=(True, False, False, True))], 0.3)
     assert samples[0].reward == pytest.approx(1.0 - 0.3 * 0.5)
+
+
+def test_advantages_are_recorded_at_the_tokens_that_they_belong_to() -> None:
+    """Sequences are ordered by branch, steps by time: the second step here is the last of the samples' tokens."""
+
+    def step(branch: int, *ids: int) -> Step:
+        return Step(tokens=TurnTokens((1,), ids, (-0.5,) * len(ids), branch=branch))
+
+    agents = [
+        Trajectory("a", steps=[step(0, 1, 2), step(1, 3), step(0, 4)], role="x"),
+        Trajectory("b", steps=[step(0, 5)], role="y"),
+    ]
+    for adapter_of in (None, str):
+        found = Episode("e", "t", group_id="t", trajectories=deepcopy(agents), stop_reason=StopReason.SUCCESS)
+        samples = samples_of([found], adapter_of=adapter_of)
+        sampled = [
+            [token for one in sample.sequences for token, own in zip(one.ids, one.mask, strict=True) if own]
+            for sample in samples
+        ]
+        earlier = replace(samples[0], episode_id="earlier")
+        record_advantages(
+            [found], [earlier, *samples], [sampled[0][::-1], *sampled]
+        )  # the id of a token as its advantage
+        turns = [one.tokens for agent in found.trajectories for one in agent.steps]
+        assert [turn.advantages for turn in turns] == [turn.ids for turn in turns] == [(1, 2), (3,), (4,), (5,)]
 
 
 def test_dropped_episodes_do_not_increase_validation_success() -> None:

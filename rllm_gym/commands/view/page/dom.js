@@ -1,0 +1,77 @@
+// Elements, text and requests. Data enters the page only through text nodes and properties set here.
+
+const SVG = "http://www.w3.org/2000/svg";
+// Controls and changes of direction, which could hide or reorder text.
+const HIDDEN = /[\u0000-\u0008\u000b-\u001f\u007f-\u009f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069\ufeff]/g;
+
+export function visible(text) {
+  return String(text).replace(HIDDEN, (character) => {
+    const code = character.charCodeAt(0);
+    if (code < 0x20) return String.fromCharCode(0x2400 + code);
+    return "\\u" + code.toString(16).padStart(4, "0");
+  });
+}
+
+function fill(element, properties, children) {
+  for (const [name, value] of Object.entries(properties ?? {})) {
+    if (value === undefined || value === null || value === false) continue;
+    if (name.startsWith("on")) element.addEventListener(name.slice(2), value);
+    else if (name === "data") Object.assign(element.dataset, value);
+    else if (name === "value" || name === "checked" || name === "selected" || name === "hidden") element[name] = value;
+    else element.setAttribute(name, value === true ? "" : value);
+  }
+  for (const child of children.flat(Infinity)) {
+    if (child === undefined || child === null || child === false || child === "") continue;
+    element.append(child instanceof Node ? child : visible(child));
+  }
+  return element;
+}
+
+export const h = (tag, properties, ...children) => fill(document.createElement(tag), properties, children);
+export const svg = (tag, properties, ...children) => fill(document.createElementNS(SVG, tag), properties, children);
+
+export async function ask(path, parameters = []) {
+  const response = await fetch("/api/" + path + "?" + new URLSearchParams(parameters));
+  if (!response.ok) throw new Error((await response.text()) || response.statusText);
+  return response.json();
+}
+
+export function number(value) {
+  if (value === null || value === undefined) return "–";
+  const size = Math.abs(value);
+  if (size >= 1e6) return +(value / 1e6).toPrecision(3) + "M";
+  if (size >= 1e4) return +(value / 1e3).toPrecision(3) + "k";
+  if (size > 0 && size < 1e-3) return value.toExponential(1);
+  return String(+value.toPrecision(4));
+}
+
+export const percent = (value) => (value === null || value === undefined ? "–" : (100 * value).toFixed(1).replace(/\.0$/, "") + "%");
+export const plural = (count, word) => `${count.toLocaleString("en")} ${word}${count === 1 ? "" : "s"}`;
+
+// The address: #/view?name=value&name=value
+export function address() {
+  const [, view = "", query = ""] = /^#?\/?([a-z]*)\??(.*)$/s.exec(location.hash) ?? [];
+  return { view: view || "curves", query: new URLSearchParams(query) };
+}
+
+export const link = (view, parameters) => `#/${view}?${new URLSearchParams(parameters)}`;
+
+export function go(view, parameters, { replace = false } = {}) {
+  const target = link(view, parameters);
+  if (replace) history.replaceState(null, "", target);
+  else location.hash = target;
+}
+
+const tip = document.getElementById("tip");
+
+export function showTip(x, y, ...lines) {
+  tip.replaceChildren(...lines.map((line) => h("div", null, line)));
+  tip.hidden = false;
+  tip.style.left = Math.max(4, Math.min(x + 14, innerWidth - tip.offsetWidth - 8)) + "px";
+  const below = y + 18 + tip.offsetHeight < innerHeight;
+  tip.style.top = (below ? y + 18 : y - tip.offsetHeight - 10) + "px";
+}
+
+export function hideTip() {
+  tip.hidden = true;
+}

@@ -1,0 +1,159 @@
+"""The page of `rllm-gym view` in a real Chromium: views, links, keys, a run that grows, and episodes that attack it."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from commands.view_server import Viewer, episode, viewing
+
+from rllm_gym.core import StopReason
+from rllm_gym.engine import save_episodes
+from tests.browser.long_timeouts import require_chromium
+
+pytest.importorskip("playwright", reason="the browser needs playwright: pip install 'rllm-gym[web]'")
+
+from playwright.sync_api import Page, expect, sync_playwright
+
+CHROMIUM = require_chromium()
+SCRIPT = "document.documentElement.dataset.hacked = 1"
+HOSTILE = (
+    f"<script>{SCRIPT}</script><img src=x onerror='{SCRIPT}'><svg onload='{SCRIPT}'></svg></pre>"
+    f"<iframe src='javascript:parent.{SCRIPT}'></iframe><a href='javascript:{SCRIPT}' class='row-link'>x</a>"
+    "\"'><style>*{display:none}</style>\x1b[31m\u202e"
+)
+
+
+@pytest.fixture(scope="module")
+def viewer(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Viewer, Path]]:
+    folder = tmp_path_factory.mktemp("view")
+    run = folder / "my-run"
+    attack = episode(
+        11, task=HOSTILE, reply=HOSTILE, observation=HOSTILE, env_id=HOSTILE, group_id=HOSTILE,
+        fault=HOSTILE, stop_reason=StopReason.FAULT, info={HOSTILE: HOSTILE},
+    )  # fmt: skip
+    save_episodes(run / "episodes" / "validation-000000.jsonl", [episode(n) for n in range(10)])
+    save_episodes(
+        run / "episodes" / "validation-000010.jsonl",
+        [*(episode(n, reply=f"better {n}", success=True, advantages=(0.5, -1.5)) for n in range(10)), attack],
+    )
+    rows = [{"step": n, "success": n / 9, "policy/entropy": 1 / (n + 1), HOSTILE: n} for n in range(10)]
+    (run / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    with viewing(folder, [run]) as viewer:
+        yield viewer, run
+
+
+@pytest.fixture(scope="module")
+def browser_page() -> Iterator[Page]:
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        page = browser.new_context().new_page()
+        page.set_default_timeout(60_000)
+        expect.set_options(timeout=60_000)
+        yield page
+        browser.close()
+
+
+@pytest.fixture
+def page(browser_page: Page) -> Iterator[Page]:
+    """The page; nothing may fail in it."""
+    errors: list[str] = []
+
+    def note(error: Exception) -> None:
+        errors.append(str(error))
+
+    browser_page.on("pageerror", note)
+    yield browser_page
+    browser_page.remove_listener("pageerror", note)
+    assert not errors
+    assert browser_page.evaluate("document.documentElement.dataset.hacked") is None
+
+
+def test_from_the_list_to_a_token_and_back(viewer: tuple[Viewer, Path], page: Page) -> None:
+    page.goto(viewer[0].url)
+    expect(page.locator("svg.chart")).to_have_count(2)  # success and entropy are chosen by default
+    page.keyboard.press("2")
+    expect(page.locator("#count")).to_have_text("21 episodes")
+    page.get_by_label("task contains").fill("task/3")
+    page.get_by_label("any result").select_option("success")
+    expect(page.locator("#count")).to_have_text("3 episodes")
+    expect(page).to_have_url(re.compile("task=task%2F3.*success=1|success=1.*task=task%2F3"))
+    page.get_by_label("reward from").fill("0.5")
+    page.keyboard.press("Enter")
+    expect(page.locator("#count")).to_have_text("2 episodes")
+    page.locator("#main").focus()
+    page.keyboard.press("j")
+    page.keyboard.press("Enter")
+    expect(page.locator(".reply")).to_contain_text("a reply")
+    page.keyboard.press("]")
+    expect(page.locator(".reply")).to_contain_text("better 8")
+    page.keyboard.press("t")
+    sampled = page.locator(".tokens .sampled")
+    expect(sampled).to_have_count(2)
+    sampled.nth(1).hover()
+    for text in ("probability 0.1353", "advantage -1.5", "mask 1", "weights version 3"):
+        expect(page.locator("#tip")).to_contain_text(text)
+    page.locator(".tokens .context").first.hover()
+    expect(page.locator("#tip")).to_contain_text("mask 0")
+    page.keyboard.press("u")
+    expect(page.locator("#count")).to_have_text("2 episodes")
+
+
+def test_an_address_leads_to_the_same_view(viewer: tuple[Viewer, Path], page: Page) -> None:
+    place = "run=my-run&file=episodes/validation-000000.jsonl"
+    page.goto("about:blank")
+    page.goto(f"{viewer[0].url}/#/episode?{place}&line=4&mode=probability")
+    expect(page.locator(".tokens")).to_contain_text("6")
+    page.locator(".tokens .sampled").first.hover()
+    expect(page.locator("#tip")).to_contain_text("advantage not recorded")
+    page.goto(f"{viewer[0].url}/#/group?{place}&group=task/3@1")
+    expect(page.locator(".columns article")).to_have_count(2)
+    page.goto(f"{viewer[0].url}/#/compare?change=gained")
+    expect(page.locator("#count")).to_have_text("5 common tasks")
+    page.locator("a.row-link").first.click()
+    expect(page.locator(".columns article")).to_have_count(2)
+    expect(page.get_by_text("reply differs")).to_have_count(2)
+    page.goto(f"{viewer[0].url}/#/episode?run=my-run&file=nothing&line=1")
+    expect(page.locator("#main")).to_contain_text("no episode at line 1")
+
+
+def test_what_a_run_writes_appears(viewer: tuple[Viewer, Path], page: Page) -> None:
+    page.goto("about:blank")
+    page.goto(f"{viewer[0].url}/#/episodes?kind=train")
+    expect(page.locator("#count")).to_have_text("0 episodes")
+    save_episodes(viewer[1] / "episodes" / "train-000011.jsonl", [episode(n, success=False) for n in range(3)])
+    expect(page.locator("#count")).to_have_text("3 episodes")
+    page.keyboard.press("1")
+    expect(page.locator(".legend").first).to_contain_text("my-run 1")
+    with (viewer[1] / "metrics.jsonl").open("a") as file:
+        file.write('{"step": 10, "success": 0.125}\nnonsense\n')
+    expect(page.locator(".legend").first).to_contain_text("my-run 0.125")
+    expect(page.locator("#status")).to_have_text("1 line skipped")
+    page.locator("#status a").click()
+    expect(page.locator("tbody")).to_contain_text("metrics.jsonl")
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_hostile_episodes_are_text_in_every_view(viewer: tuple[Viewer, Path], page: Page, scheme: str) -> None:
+    page.emulate_media(color_scheme=scheme)
+    place = "run=my-run&file=episodes/validation-000010.jsonl"
+    page.goto("about:blank")
+    page.goto(f"{viewer[0].url}/#/episodes?fault=1")
+    expect(page.locator("#count")).to_have_text("1 episode")
+    expect(page.locator("tbody")).to_contain_text("<script>")
+    for view in (f"episode?{place}&line=11", f"episode?{place}&line=11&mode=advantage", "groups?fault=1", "curves"):
+        page.goto(f"{viewer[0].url}/#/{view}")
+        expect(page.locator("#main")).to_contain_text("<script>")
+        assert page.evaluate("document.querySelectorAll('main script, main img, iframe, main style').length") == 0
+        assert page.evaluate("[...document.links].every(link => link.protocol !== 'javascript:')")
+        text = page.locator("#main").inner_text()
+        assert "\x1b" not in text
+        assert "\u202e" not in text
+    background = page.evaluate("getComputedStyle(document.body).backgroundColor")
+    assert background == {"light": "rgb(251, 250, 248)", "dark": "rgb(21, 22, 24)"}[scheme]
+    page.keyboard.press("d")
+    assert page.evaluate("getComputedStyle(document.body).backgroundColor") != background
+    page.evaluate("localStorage.clear()")
