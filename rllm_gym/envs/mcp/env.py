@@ -100,11 +100,11 @@ class MCPEnv(AsyncTextEnv):
     answer with :mod:`rllm_gym.grading.answers`. A row has a typed answer, a check, or both; a check may give a part of
     the reward. A check that raises, hangs or returns anything else gives reward 0, since the model may have caused
     this, and is reported in ``check_error``. If it cannot work, which is tried before the first action, it is an
-    environment fault. A task that cannot be done requires ``report_infeasible`` and no change. If a reply cannot be parsed, names an unknown tool, or
-    has arguments that do not fit a schema, none of its calls is sent, and it costs ``invalid_action_penalty``. A
-    failing tool call returns its error message and costs nothing; so does a call in which the server hangs or dies. A
-    server that is ``restartable`` then starts again; the end of any other server ends the episode with reward 0. A
-    server that cannot be started for the episode, or ends before the first call, raises
+    environment fault. A task that cannot be done requires ``report_infeasible`` and no change. If a reply cannot be
+    parsed, names an unknown tool, or has arguments that do not fit a schema, none of its calls is sent, and it costs
+    ``invalid_action_penalty``. A failing tool call returns its error message and costs nothing; so does a call in which
+    the server hangs or dies. A server that is ``restartable`` then starts again; the end of any other server ends the
+    episode with reward 0. A server that cannot be started for the episode, or ends before the first call, raises
     :class:`~rllm_gym.mcp.ServerFault`: an environment fault, for which no reward is given.
 
     ## Episode end
