@@ -51,7 +51,7 @@ def build_once(folder: Path, steps: list[list[Any]], fingerprint: str) -> None:
         return
     shutil.rmtree(folder, ignore_errors=True)
     for step in steps:
-        result = subprocess.run(step, capture_output=True, text=True, timeout=280, check=False)
+        result = subprocess.run(step, capture_output=True, text=True, timeout=1100, check=False)
         if result.returncode != 0:
             shutil.rmtree(folder, ignore_errors=True)
             pytest.skip(f"gymnasium {OLDEST} cannot be installed: {step}: {result.stderr[-500:]}")
