@@ -87,6 +87,9 @@ class TextEnv(SavedState, gymnasium.Env[str, str]):
     metadata: ClassVar[dict[str, Any]] = {"render_modes": ["ansi"]}  # type: ignore[misc]
     reply_tokens: ClassVar[int] = 512
     """Length of a reply in tokens that is enough for most tasks, with reasoning: a trainer's default limit."""
+    max_step_s: float = 0.0
+    """Seconds that a step can take because of the model, whose programs and calls the environment itself ends: engines
+    and vector environments add them to the deadline of a step, since a step that is late is a fault."""
     _state_key = "env"
 
     def __init__(

@@ -78,7 +78,7 @@ class Deadlines(EnvDeadlines):
     Attributes:
         make: Constructing the environment.
         reset: ``reset``.
-        step: ``step``, including the reward.
+        step: ``step``, including the reward; the environment's :attr:`~rllm_gym.core.TextEnv.max_step_s` is added.
         close: ``close``.
         episode: The whole episode, including retries. When it passes, the episode is kept as truncated.
         call: A function that a workflow runs in a worker.

@@ -45,13 +45,18 @@ class EnvHost:
     def has_env(self, env_name: str) -> bool:
         return env_name in self._envs
 
-    def make(self, env_name: str = "") -> None:
-        """Create an environment, unless it exists. Exceptions of its constructor are mostly the caller's mistake."""
+    def make(self, env_name: str = "") -> float:
+        """Create an environment, unless it exists. Exceptions of its constructor are mostly the caller's mistake.
+
+        Returns:
+            Its :attr:`~rllm_gym.core.TextEnv.max_step_s`.
+        """
         env = self._envs.get(env_name)
         if env is None:
             env = self._envs[env_name] = build_env(self._build_specs[env_name], limit_steps=self._limit_steps)
         if self._env is None:
             self._use(env)
+        return float(getattr(getattr(env, "unwrapped", env), "max_step_s", 0.0))
 
     def describe(self, env_name: str = "") -> EnvDescription:
         env = self._envs[env_name]

@@ -26,7 +26,7 @@ class EnvDeadlines:
     Attributes:
         make: Constructing the environment.
         reset: ``reset``.
-        step: ``step``, including the reward.
+        step: ``step``, including the reward; the environment's :attr:`~rllm_gym.core.TextEnv.max_step_s` is added.
         close: ``close``.
     """
 
@@ -86,11 +86,17 @@ class EnvWorker:
         self._new_host = new_host
         self._actor: Actor | None = None
         self._made: set[str] = set()
+        self._max_step_s = 0.0
         self._host: Any = None  # set while coroutines are awaited here
 
     def has_env(self, env_name: str = "") -> bool:
         """Return whether an environment exists."""
         return env_name in self._made
+
+    def deadline(self, phase: str) -> float:
+        """Return the seconds that a phase may take, a step with what a model can make it take."""
+        seconds: float = getattr(self.deadlines, phase)
+        return seconds + self._max_step_s if phase == "step" else seconds
 
     async def make(self, env_name: str = "") -> None:
         """Create an environment, unless it exists.
@@ -104,15 +110,16 @@ class EnvWorker:
         names = (env_name,) if env_name else ()
         if self._host is not None:
             with self._faults("make"):
-                await self._pool.arun(self._host.make, *names, timeout=self.deadlines.make)
+                step_s = await self._pool.arun(self._host.make, *names, timeout=self.deadlines.make)
             self._host.use(env_name)
             self._host.async_env()
         else:
             local = await self._start()
-            await self._call("make", "make", *names)
+            step_s = await self._call("make", "make", *names)
             if local is not None:
                 self._await_coroutines(local)
         self._made.add(env_name)
+        self._max_step_s = max(self._max_step_s, step_s or 0.0)
 
     async def remake(self, env_name: str = "") -> None:
         """As :meth:`make`, but an exception of the constructor is a fault: it has succeeded before."""
@@ -159,7 +166,7 @@ class EnvWorker:
         if self._actor is None:
             return None
         try:
-            return self._actor.start(method, args, getattr(self.deadlines, method))
+            return self._actor.start(method, args, self.deadline(method))
         except WorkerDied:
             return None
 
@@ -235,7 +242,7 @@ class EnvWorker:
             raise EnvironmentFault("the environment is closed", kind="closed")
         try:
             with self._faults(phase):
-                return await actor.acall(method, *args, timeout=getattr(self.deadlines, phase))
+                return await actor.acall(method, *args, timeout=self.deadline(phase))
         except asyncio.CancelledError:
             self._on_lost_worker()  # the call was still running
             raise
@@ -244,7 +251,7 @@ class EnvWorker:
     def _faults(self, phase: str) -> Iterator[None]:
         """Convert errors of the worker to faults."""
         try:
-            with worker_faults(phase, f"{phase}_deadline", getattr(self.deadlines, phase), self._on_lost_worker):
+            with worker_faults(phase, f"{phase}_deadline", self.deadline(phase), self._on_lost_worker):
                 yield
         except MemoryError as error:
             raise EnvironmentFault(f"{phase} exceeded its memory limit: {error}", kind="memory") from error
@@ -269,7 +276,7 @@ class EnvWorker:
             raise as_fault(error, phase) from error
 
     async def _within(self, phase: str, coroutine: Coroutine[Any, Any, T]) -> T:
-        seconds = getattr(self.deadlines, phase)
+        seconds = self.deadline(phase)
         try:
             async with asyncio.timeout(seconds) as deadline:
                 return await coroutine

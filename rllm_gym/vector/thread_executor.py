@@ -24,7 +24,7 @@ class ThreadEnvWorker(VectorEnvWorker):
         """Prepare a reset or a step; ``None`` if it cannot be called in a thread."""
         if self._actor is None or not self._actor.alive:
             return None
-        return self._actor.prepare(method, *args, timeout=getattr(self.deadlines, method))
+        return self._actor.prepare(method, *args, timeout=self.deadline(method))
 
     def _await_coroutines(self, local: Any) -> None:
         """Leave an asynchronous environment in its thread: its other methods may block."""

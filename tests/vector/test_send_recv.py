@@ -205,6 +205,12 @@ def wait_for_all_but(envs, those):
         output = str(caught.value)
 
 
+class Slow(Counting):
+    """Its steps may take an hour, if the model so chooses."""
+
+    max_step_s = 3_600.0
+
+
 class Clock:
     """The clock of this process, which advances only on request, so that deadlines pass when the test advances it."""
 
@@ -238,6 +244,22 @@ def test_an_environment_that_hangs_is_replaced_and_the_others_continue(vector, k
     assert envs.step(["a"] * 3)[1].tolist() == [3, 1, 3]
     assert dict(envs.stats.faults) == {"step_deadline": 1}
     assert envs.stats.replaced == 1
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_step_that_a_model_makes_long_is_no_fault(vector, kind, monkeypatch, tmp_path):
+    """Else a model could discard every episode that it is about to lose, by a long command."""
+    clock = Clock(monkeypatch)
+    envs = vector(2, env_id=Slow, workers=kind, deadlines={"step": 0.5})
+    envs.reset(seed=0)
+    hang = Gate(tmp_path / "gate")
+    envs.step_async(["a", hang.action])
+    with hang:
+        wait_for_all_but(envs, "environment 1 did not")
+        clock.now += 3_000
+        wait_for_all_but(envs, "environment 1 did not")
+    assert envs.step_wait()[1].tolist() == [1, 1]
+    assert not envs.stats.faults
 
 
 def test_an_environment_that_becomes_slow_does_not_block_the_queue(vector, tmp_path):

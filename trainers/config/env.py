@@ -35,7 +35,8 @@ class EnvConfig:
     """Maximum number of turns, if below the environment's own limit; none for the environment's limit. With a
     workflow: the number of replies per episode, of all agents together."""
     step_timeout: float = 60.0
-    """Timeout in seconds for one step, reset or close of the environment."""
+    """Timeout in seconds for one step, reset or close of the environment. To a step is added what the environment
+    itself allows a model to take (``max_step_s``): a command, the run of its tests, a call of a tool."""
     episode_timeout: float = 600.0
     """Timeout in seconds for a whole episode."""
     parallel: int = 128

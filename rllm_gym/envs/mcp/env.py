@@ -62,6 +62,7 @@ MIN_TOOLS_CHARS = 1_000
 
 _logger = logging.getLogger(__name__)
 _ANSWER_CHARS = 1_000
+_SERVERS_S = 600.0
 _NAMES_CHARS = 1_000
 
 Servers = Server | Mapping[str, Any] | Callable[..., Any] | Sequence[Any]
@@ -247,6 +248,8 @@ class MCPEnv(AsyncTextEnv):
         self.tools_in_prompt, self.max_calls, self.max_result_chars = tools_in_prompt, max_calls, max_result_chars
         self.max_tools_chars = max_tools_chars
         self.call_timeout, self.check_timeout = call_timeout, check_timeout
+        # Calls of a reply run at the same time; a server may have to start again, and a user to begin again.
+        self.max_step_s = _SERVERS_S + 2 * (call_timeout or 0.0) + check_timeout + 2 * getattr(player, "timeout", 0.0)
         self._session: ToolSession | None = None
         self._user: SimulatedUser | None = None
         self._instance: ToolTaskInstance | None = None

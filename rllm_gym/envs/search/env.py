@@ -210,6 +210,8 @@ class SearchEnv(QuestionEnv, AsyncTextEnv):
             render_mode=render_mode,
         )
         self._given_corpus = _corpus(corpus, search_timeout)
+        # If a search of a reply is late, a fixed one tells whether the server still answers.
+        self.max_step_s = 2 * MAX_CALLS * (search_timeout or _TIMEOUT_S)
         self._exact, self._citation_reward = reward == "exact", citation_reward
         self._top_k, self._snippet_chars, self._tools_in_prompt = top_k, snippet_chars, tools_in_prompt
 

@@ -14,7 +14,7 @@ from typing import Any, ClassVar, cast
 from rllm_gym.argument_checks import check_int
 from rllm_gym.core import AsyncTextEnv, InvalidAction, Outcome, Task, TaskError, TaskSource
 from rllm_gym.data import Taskset, load_tasks
-from rllm_gym.envs.swe.actions import TOOLS, Bash, Submit, parse_action
+from rllm_gym.envs.swe.actions import MAX_COMMAND_TIMEOUT_S, TOOLS, Bash, Submit, parse_action
 from rllm_gym.envs.swe.checkout import CACHES, Checkout
 from rllm_gym.envs.swe.editor import EditError, Editor
 from rllm_gym.envs.swe.images import ImagePool
@@ -37,6 +37,8 @@ _LISTED = 60
 _FRAME_CHARS = 8_000
 """Maximum length of the first observation without the statement, in characters."""
 _LIST_TIMEOUT_S = 30.0
+# The hidden tests run more than once, with other values or in another order; a run that is late is the last one.
+_MAX_TEST_RUNS = 10
 _ENVIRONMENT = {
     # The tree belongs to a different user than the one that runs commands; git refuses that without this setting.
     "GIT_CONFIG_COUNT": "1",
@@ -181,6 +183,7 @@ class SWEEnv(AsyncTextEnv):
         )
         self.command_timeout = command_timeout
         self.grading_timeout = grading_timeout
+        self.max_step_s = MAX_COMMAND_TIMEOUT_S + _MAX_TEST_RUNS * grading_timeout
         self.grade_on_truncation = bool(grade_on_truncation)
         self.max_output_chars = max_output_chars
         self._repositories = dict(repositories) if tasks is not None and isinstance(repositories, Mapping) else {}

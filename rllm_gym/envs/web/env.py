@@ -190,6 +190,7 @@ class WebEnv(PageEnv):
             render_mode=render_mode,
         )
         self.check_timeout = float(check_timeout)
+        self.max_step_s += self.check_timeout
         self._instance: WebTaskInstance | None = None
 
     @property

@@ -63,6 +63,7 @@ class PageEnv(AsyncTextEnv):
 
     metadata: ClassVar[dict[str, Any]] = {"render_modes": ["ansi", "rgb_array"], "render_fps": 4}  # type: ignore[misc]
     bound_to_loop: ClassVar[bool] = False  # the browser has its own event loop and works with every other
+    max_step_s = 300.0  # the session ends actions and observations that take longer
 
     def __init__(
         self,
