@@ -1,9 +1,9 @@
 """User-written checks of rows: finds them by name, restricted to what rows may name, and runs them with a deadline.
 
-A check is called twice: with the start state, before the model's first action, and with the end state. If it hangs
-with the start state, returns no score or uses a name that does not exist, it is broken, which is a fault; other errors
-may come from what the model is to create. If it does not finish with the end state, the score is 0, because what the
-model has left behind may be why: a model must not be able to void its episode.
+A check is called twice: with the start state, before the model's first action, and with the end state. If it hangs with
+the start state, returns no score or has a misspelt name, it is broken, which is a fault; other errors may come from
+what the model is to create. If it does not finish with the end state, the score is 0, because what the model has left
+behind may be why: a model must not be able to void its episode.
 """
 
 # ruff: noqa: ASYNC109 - the timeout is the contract
@@ -16,6 +16,7 @@ import inspect
 import logging
 import math
 import os
+import traceback
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -111,16 +112,12 @@ class NoScore(ValueError):
     """A check returned something else than a score."""
 
 
-BROKEN = (NameError, ImportError, SyntaxError, NoScore, DeadlineExceeded)
-"""Errors of a check for which no state of a page or a server is the reason."""
-
-
 async def run_check(
     check: Callable[..., Any],
     *arguments: Any,
     timeout: float,
     fault_of: str = "",
-    faults: tuple[type[Exception], ...] = (Exception,),
+    is_trial: bool = False,
 ) -> CheckResult:
     """Return the result of a check, called in a thread. A coroutine function works as well.
 
@@ -133,7 +130,8 @@ async def run_check(
         arguments: Its arguments.
         timeout: Its deadline in seconds.
         fault_of: What to name in a fault, if no model can be why the check does not finish; ``""`` if one can.
-        faults: The errors that are a fault then. Others are the score 0 without a warning.
+        is_trial: Whether the only faults are errors for which no state of a page or a server is the reason: a hang, no
+            score, and a misspelt name in the check's own file. Others are the score 0 without a warning.
 
     Raises:
         EnvironmentFault: The check raised this itself; or it did not finish, with ``fault_of``: kind ``"check"``.
@@ -148,13 +146,21 @@ async def run_check(
         words = f"failed with {type(error).__name__}: {error!s:.1000}"
         if isinstance(error, DeadlineExceeded):
             words = f"did not finish within {timeout:g} s"
-        is_fault = isinstance(error, faults)
+        is_fault = not is_trial or _is_broken(error, check)
     words = f"the check {getattr(check, '__qualname__', repr(check))} {words}"
     if not fault_of:
         _logger.warning("%s; this counts as unsolved", words)
     elif is_fault:
         raise EnvironmentFault(f"{fault_of}: {words}", kind="check")
     return CheckResult(0.0, error=words)
+
+
+def _is_broken(error: Exception, check: Callable[..., Any]) -> bool:
+    if isinstance(error, NameError) and not isinstance(error, UnboundLocalError):
+        frames = list(traceback.walk_tb(error.__traceback__))
+        own = getattr(inspect.unwrap(check), "__code__", None)
+        return bool(frames) and own is not None and frames[-1][0].f_code.co_filename == own.co_filename
+    return isinstance(error, NoScore | DeadlineExceeded)
 
 
 def _result(verdict: Any) -> CheckResult:

@@ -210,11 +210,11 @@ def test_covered_stale_and_forged_elements_are_reported(pool):
 
 
 def test_a_click_waits_for_what_fades_out(pool):
-    """As lists of widgets do after a choice. On a busy machine their timers leave out frames, which is not the end."""
+    """As lists of widgets do after a choice. On a busy machine they do not change in every frame."""
     page = """<button style="position:absolute; left:0; top:0" onclick="out.textContent = 'paid'">Pay</button>
     <div id=c style="position:fixed; left:0; top:0; width:200px; height:200px; background:#fff8">Closing</div>
-    <script>let left = 10; setInterval(() => { if (left-- > 0) c.style.opacity = left / 10; else c.remove() }, 70)
-    </script>"""
+    <script>let left = 40; const fade = () => { if (!left--) return c.remove();
+    if (left % 4 == 0) c.style.opacity = left / 40; requestAnimationFrame(fade) }; fade()</script>"""
 
     async def scenario(driver: BrowserDriver) -> None:
         assert await driver.do("click(<Pay>)") == ""

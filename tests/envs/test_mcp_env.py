@@ -381,6 +381,14 @@ def misspelt(state):
 def created_by_the_model(state):
     return (state.workspace / "made.txt").read_text() == "x"
 
+def without_a_row(state):
+    for line in ():
+        total = line
+    return total > 3
+
+def run_here(state):
+    exec("made_by_the_model()", {})
+
 def silent(state):
     pass
 
@@ -508,10 +516,11 @@ def test_a_check_that_is_broken_is_a_fault_before_the_first_action(checks):
             env.reset()
         assert caught.value.kind == "check"
         env.close()
-    env = make_env({"answer": None, "check": "my_checks:created_by_the_model"})
-    env.reset()
-    assert "made.txt" in env.step(call("finish"))[4]["check_error"], "it may ask for what is not there yet"
-    env.close()
+    for name, output in (("created_by_the_model", "made.txt"), ("without_a_row", "total"), ("run_here", "made_by_the")):
+        env = make_env({"answer": None, "check": f"my_checks:{name}"})
+        env.reset()
+        assert output in env.step(call("finish"))[4]["check_error"], "it may ask for what is not there yet"
+        env.close()
 
 
 def test_a_check_that_ends_a_server_is_a_fault_and_its_calls_are_not_those_of_the_model(program):
@@ -686,9 +695,12 @@ def test_an_episode_ends_without_reward_when_a_call_ends_a_server_with_state(pro
 
 def test_a_model_cannot_make_a_check_a_fault(program):
     """Its last resort: to leave the check a server, a file or an answer that it cannot read, or to do nothing."""
-    short = {"call_timeout": 0.5, "check_timeout": 0.5}
     cases = (
-        (lambda state: "a" in (state.call("where").structured if state.calls else "b"), call("hang"), short),
+        (
+            lambda state: "a" in (state.call("where").structured if state.calls else "b"),
+            call("hang"),
+            {"call_timeout": 0.5},
+        ),
         (lambda state: (state.workspace / "a.txt").read_text() == "2", call("remove", path="/workspace/a.txt"), {}),
         (lambda state: json.loads((state.workspace / "a.txt").read_text()) == 2, call("garble"), {}),
         (lambda state: float(state.answer.removesuffix("5") or "x") == 7, "", {}),
@@ -696,8 +708,10 @@ def test_a_model_cannot_make_a_check_a_fault(program):
         (lambda state: {"0": 0, "5": 5}[state.answer], "", {}),
     )
     for check, calls, options in cases:
-        env = make_env({"check": check, "workspace": {"a.txt": "1"}}, servers=program, **options)
+        env = make_env({"check": check, "workspace": {"a.txt": "1"}}, servers=program, check_timeout=120.0, **options)
         env.reset(seed=0)
+        if options:  # not before: the check also runs at reset, however long the machine needs
+            env._instance._timeout = 0.5
         if calls:
             assert env.step(calls)[2] is False
         _, reward, terminated, _, info = env.step("5")

@@ -396,11 +396,10 @@ def test_a_model_cannot_make_a_check_a_fault(server: str, checks: str, caplog: p
         ("priced", None, 'answer("cheap")', 120.0, "could not convert"),
         ("priced", None, "wait()", 120.0, "float"),
     ):
-        env = WebEnv(
-            tasks=[{**page, "check": f"{checks}:{check}"}], check_timeout=seconds, max_turns=2 if action else 1
-        )
+        env = WebEnv(tasks=[{**page, "check": f"{checks}:{check}"}], check_timeout=120.0, max_turns=2 if action else 1)
         try:
             env.reset(seed=0)
+            env._instance._timeout = seconds  # not before: the check also runs at reset
             if action:
                 env.step(action.format(number_of(env, "Do it")))
             caplog.clear()

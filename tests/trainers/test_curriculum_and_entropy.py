@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
+from echo_config import echo_config
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trainers.config import CurriculumConfig, EntropyConfig
+from trainers.config import ConfigError, CurriculumConfig, EntropyConfig, validate
 from trainers.entropy import EntropyBonus
 from trainers.rollouts.curriculum import TaskCurriculum, shuffled
 
@@ -86,6 +88,12 @@ def test_its_state_can_be_saved_and_restored_exactly(by: Any) -> None:
             item.update({index: (index % 3) / 2 for index in indices})
     with pytest.raises(ValueError, match="50 training tasks and the environment has 51"):
         TaskCurriculum(range(51), config, seed=1).load_state_dict(uninterrupted.state_dict())
+
+
+def test_a_fraction_of_no_group_is_refused(tmp_path: Path) -> None:
+    config = echo_config(tmp_path, algorithm={"groups_per_step": 4}, curriculum={"replay_fraction": 0.1})
+    with pytest.raises(ConfigError, match="less than half a group, so none is repeated"):
+        validate(config)
 
 
 def test_the_weight_rises_below_the_target_and_falls_above_it() -> None:

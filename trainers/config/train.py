@@ -130,6 +130,12 @@ def validate(config: TrainConfig) -> list[str]:
             f"curriculum.replay_fraction={config.curriculum.replay_fraction} must be between 0 and 1; "
             "curriculum: null for none"
         )
+    elif config.curriculum is not None and not round(algorithm.groups_per_step * config.curriculum.replay_fraction):
+        problems.append(
+            f"curriculum.replay_fraction={config.curriculum.replay_fraction} of "
+            f"algorithm.groups_per_step={algorithm.groups_per_step} is less than half a group, so none is repeated; "
+            "increase one of them"
+        )
     if config.validation is not None:
         positive(config.validation, "validation.", ("every", "tasks", "samples"), problems)
         if config.validation.best and not config.validation.best.startswith("validation/"):

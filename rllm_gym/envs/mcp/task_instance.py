@@ -17,7 +17,6 @@ from rllm_gym.envs.mcp.user import PolicyUser, ScriptedUser, SimulatedUser, User
 from rllm_gym.envs.task_templates import TemplateTaskRow, build_template_task
 from rllm_gym.grading.answers import matches
 from rllm_gym.grading.user_checks import (
-    BROKEN,
     FAILED,
     PASSED,
     TRIAL_ANSWER,
@@ -252,7 +251,7 @@ class ServerTaskInstance:
         if row.check is not None:
             answer, reason = (None, TRIAL_ANSWER) if row.infeasible else (TRIAL_ANSWER, None)
             state = self._state(ToolEpisodeEnd(answer, reason), session, CallLog())
-            await run_check(row.check, state, timeout=self._timeout, fault_of=start_of(task_id), faults=BROKEN)
+            await run_check(row.check, state, timeout=self._timeout, fault_of=start_of(task_id), is_trial=True)
             session.end_of_trial()
 
     async def graded(self, end: ToolEpisodeEnd, session: ToolSession, log: CallLog) -> CheckResult:

@@ -15,7 +15,6 @@ from rllm_gym.envs.web.sites.http import Handler, Request, Response
 from rllm_gym.envs.web.sites.task import SiteState, WebTask, WebTaskTemplate
 from rllm_gym.grading.answers import matches
 from rllm_gym.grading.user_checks import (
-    BROKEN,
     FAILED,
     PASSED,
     TRIAL_ANSWER,
@@ -217,7 +216,7 @@ class PageTaskInstance:
         if self._check is not None:
             end = WebEpisodeEnd(*((None, TRIAL_ANSWER) if self._row.infeasible else (TRIAL_ANSWER, None)))
             page, blamed = await state(end), start_of(task_id)
-            await run_check(self._check, page, end.answer, timeout=self._timeout, fault_of=blamed, faults=BROKEN)
+            await run_check(self._check, page, end.answer, timeout=self._timeout, fault_of=blamed, is_trial=True)
 
     async def graded(
         self, end: WebEpisodeEnd, state: ReadState, can_be_caused_by_model: Callable[[], Awaitable[bool]]

@@ -149,8 +149,9 @@ class _ActionContext:
         """Call a function of ``act.js``, a second time if something covers what it looks for and may go away."""
         answer: dict[str, Any] = await self.tab.isolated.call(call, *arguments, frame=frame)
         if "cover" in answer:
-            await wait_for_cover(self.tab.isolated, frame, self.tabs.scripts_stopped)
-            answer = await self.tab.isolated.call(call, *arguments, frame=frame)
+            with contextlib.suppress(DocumentGone):  # the element was not reached before the page left
+                await wait_for_cover(self.tab.isolated, frame, self.tabs.scripts_stopped)
+                answer = await self.tab.isolated.call(call, *arguments, frame=frame)
         return answer
 
     async def point_of(self, number: int | None, call: str = "locate", *arguments: Any) -> tuple[float, float]:
