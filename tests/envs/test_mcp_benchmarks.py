@@ -29,7 +29,7 @@ class Player:
         self.scenario = scenario
         return self
 
-    async def say(self, messages: Any) -> str | None:
+    async def reply(self, messages: Any) -> str | None:
         return None if len(messages) > 3 else "Please." if messages else "Switch lamp 1 on."
 
 
