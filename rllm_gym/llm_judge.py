@@ -68,6 +68,8 @@ class LLMJudge:
     fault. After an error of the endpoint this also needs a third failure, after that score. Otherwise
     :class:`~rllm_gym.core.EnvironmentFault` is raised: the reward is never 0 because the judge failed.
 
+    To be closed, or used in a ``with`` statement; the end of the program closes it, too.
+
     Args:
         model: Name of the judge at the endpoint.
         base_url: Such as ``"http://localhost:8000/v1"``.
@@ -149,8 +151,18 @@ class LLMJudge:
             rewards.append((score - self._scale[0]) / (self._scale[1] - self._scale[0]))
         return rewards
 
+    def close(self) -> None:
+        """Close the connections to the endpoint. Blocks. Safe to call twice; a later request opens new ones."""
+        self._endpoint.close()
+
+    def __enter__(self) -> LLMJudge:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
     def render(self, prompt: str, completion: str, columns: Mapping[str, Any]) -> str:
-        """Return what the judge is asked."""
+        """Return the prompt of the judge."""
         if len(completion) > self._max_chars:
             half = self._max_chars // 2
             cut = f"\n[{len(completion) - 2 * half} characters are not shown]\n"

@@ -8,8 +8,9 @@ from typing import Any
 
 from rllm_gym.argument_checks import check_number
 from rllm_gym.core import EnvironmentFault
-from rllm_gym.envs.mcp.user import Messages, UserGone, bounded
+from rllm_gym.envs.mcp.user import Messages, UserLost, bounded
 from rllm_gym.parsing.quoting import without_control_tokens
+from rllm_gym.parsing.thinking import THINK_CLOSE, THINK_OPEN
 from rllm_gym.samplers.chat_endpoint import ChatEndpoint
 from rllm_gym.samplers.protocol import SamplerError
 
@@ -23,19 +24,23 @@ The scenario:
 
 When the assistant has done all that the scenario asks for, or it is clear that it will not, write {stop} alone. Do \
 not write it otherwise, and do not mention it."""
+_AFTER_STOP = " \t\r\n.!*_`'\""
+"""What a model may write after the stop word, or around it."""
 _GREETING = {"role": "user", "content": "Hello. How can I help you?"}
 
 
 class UserModel:
     """A model that plays the users of rows with a scenario: ``user_model=`` of ``rllm/MCP-v0``.
 
+    Its reasoning (``<think>`` to ``</think>``) is no part of a message. To be closed, or used in a ``with`` statement.
+
     Args:
         model: Name of the model at the endpoint.
         base_url: Such as ``"http://localhost:8000/v1"``.
-        instructions: What the model is told, with ``{scenario}`` and ``{stop}``, the word with which it ends the
-            conversation: a new random one in every episode.
+        instructions: The system prompt of the model, with ``{scenario}`` and ``{stop}``, the word with which it ends
+            the conversation: a new random one in every episode.
         temperature: Of its replies.
-        max_tokens: Longest reply.
+        max_tokens: Longest reply, with its reasoning. A reply that is cut is a failure.
         timeout: Seconds that a reply may take.
         **endpoint: Further arguments of :class:`~rllm_gym.samplers.OpenAISampler`: ``api_key`` (the environment
             variable ``OPENAI_API_KEY`` by default), ``retries``, ``parallel``, ``rate_limit``, ``extra_body``, ….
@@ -51,7 +56,7 @@ class UserModel:
         *,
         instructions: str = _INSTRUCTIONS,
         temperature: float = 0.0,
-        max_tokens: int = 1024,
+        max_tokens: int = 4096,
         timeout: float = 120.0,
         **endpoint: Any,
     ) -> None:
@@ -68,6 +73,16 @@ class UserModel:
         rng = Random(seed)
         return ModelUser(self, scenario, f"[END {rng.getrandbits(64):016x}]", rng.getrandbits(31))
 
+    def close(self) -> None:
+        """Close the connections to the endpoint. Blocks. Safe to call twice; a later request opens new ones."""
+        self.endpoint.close()
+
+    def __enter__(self) -> UserModel:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
 
 class ModelUser:
     """A user that a model plays.
@@ -75,7 +90,8 @@ class ModelUser:
     Args:
         model: The model.
         scenario: Who the user is, and what it wants.
-        stop: The word that ends the conversation. The model in training never sees it, so it cannot quote it.
+        stop: The word that ends the conversation, at the end of a reply. Elsewhere it is removed: the model in training
+            never sees it, so it cannot quote it.
         seed: Of the replies.
     """
 
@@ -84,34 +100,43 @@ class ModelUser:
         words = model.instructions.replace("{stop}", stop).replace("{scenario}", scenario)
         self._opening = [{"role": "system", "content": words}, _GREETING]
 
-    async def say(self, messages: Messages) -> str | None:
-        asked = [*self._opening]
+    async def reply(self, messages: Messages) -> str | None:
+        conversation = [*self._opening]
         for message in messages:
             if message["role"] == "user":
-                asked.append({"role": "assistant", "content": message["content"]})
+                conversation.append({"role": "assistant", "content": message["content"]})
             else:
-                content = without_control_tokens(bounded(message["content"]).replace(self._stop, ""))
-                asked.append({"role": "user", "content": content})
-        said, problem = await self._ask(asked)
-        if problem and messages and not (await self._ask(self._opening))[1]:
+                content = without_control_tokens(self._without_stop(message["content"]))
+                conversation.append({"role": "user", "content": content})
+        text, problem = await self._generate(conversation)
+        if problem and messages and not (await self._generate(self._opening))[1]:
             # The endpoint works, now; it may have failed for a moment only.
-            said, problem = await self._ask(asked)
+            text, problem = await self._generate(conversation)
             if problem:
-                raise UserGone(problem)
-        if not problem and not messages and self._stop in said:
-            problem = f"it ended the conversation before it began: {said!r:.200}"
+                raise UserLost(problem)
+        ends = text.rstrip(_AFTER_STOP).endswith(self._stop)
+        if ends and not messages:
+            problem = f"it ended the conversation before it began: {text!r:.200}"
         if problem:
             model = self._model.endpoint.model
             raise EnvironmentFault(f"the model {model!r}, which plays the user, failed: {problem}", kind="user")
-        return None if self._stop in said else bounded(said)
+        return None if ends else bounded(self._without_stop(text))
 
-    async def _ask(self, messages: Messages) -> tuple[str, str]:
-        """Return a reply, and why there is none, or ``""``."""
+    def _without_stop(self, text: str) -> str:
+        return text.replace(self._stop, "[…]")
+
+    async def _generate(self, messages: Messages) -> tuple[str, str]:
+        """Return a reply without its reasoning, and why there is none, or ``""``."""
+        model = self._model
         try:
-            async with asyncio.timeout(self._model.timeout):
-                reply = await self._model.endpoint.ask(messages, self._model.temperature, self._seed)
+            async with asyncio.timeout(model.timeout):
+                reply = await model.endpoint.ask(messages, model.temperature, self._seed)
         except SamplerError as error:
             return "", str(error)[:1000]
         except TimeoutError:
-            return "", f"it did not answer within {self._model.timeout:g} s; increase timeout of user_model="
-        return reply.text, "" if reply.text.strip() else f"its reply is empty ({reply.finish_reason})"
+            return "", f"it did not answer within {model.timeout:g} s; increase timeout of user_model="
+        text = reply.text.rpartition(THINK_CLOSE)[2].strip()
+        if reply.finish_reason != "stop" or THINK_OPEN in text:
+            limit = f"increase max_tokens of user_model=, now {model.endpoint.max_tokens}"
+            return "", f"its reply was cut, or its reasoning is not closed ({reply.finish_reason}); {limit}"
+        return text, "" if text else "its reply is empty"

@@ -83,6 +83,17 @@ def test_the_judges_score_is_the_reward_of_an_environment(server: JudgeServer) -
     assert "names \n> Paris\n." in server.questions[0]
 
 
+def test_a_judge_can_be_closed(server: JudgeServer) -> None:
+    def connections() -> set[threading.Thread]:
+        return {thread for thread in threading.enumerate() if thread.name == "openai-sampler"}
+
+    before = connections()
+    with judge_at(server) as judge:
+        assert reward(judge, "Paris") == 1.0
+        assert len(connections() - before) == 1
+    assert not connections() - before
+
+
 def test_equal_questions_are_asked_once_also_in_a_later_run(server: JudgeServer, tmp_path: Path) -> None:
     file = tmp_path / "scores.jsonl"
     judge = judge_at(server, cache=file)

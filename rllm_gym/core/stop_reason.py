@@ -6,8 +6,8 @@ from enum import StrEnum
 
 
 class StopReason(StrEnum):
-    """Why an episode ended. Success, failure, invalid action, lost server and maximum turns come from
-    environments, the others from the engine.
+    """Why an episode ended. Success, failure, invalid action, lost server, lost user and maximum turns come
+    from environments, the others from the engine.
 
     ``info["stop_reason"]`` holds the value as a plain string, and ``""`` while the episode is running.
     """
@@ -21,8 +21,9 @@ class StopReason(StrEnum):
     INVALID_ACTION = "invalid_action"
     """A reply that cannot be parsed ended a single-turn episode (terminated)."""
     SERVER_LOST = "server_lost"
-    """An action of the model ended a server that the task needs and that cannot go on, or the simulated user does not
-    answer it any more (terminated)."""
+    """An action of the model ended a server that the task needs and that cannot go on (terminated)."""
+    USER_LOST = "user_lost"
+    """The simulated user does not answer the model any more, and its messages may be why (terminated)."""
     MAX_TURNS = "max_turns"
     """The turns ran out (truncated)."""
     MAX_TOKENS = "max_tokens"

@@ -176,6 +176,7 @@ ENVIRONMENT_REASONS = {
     StopReason.FAILURE.value,
     StopReason.INVALID_ACTION.value,
     StopReason.SERVER_LOST.value,
+    StopReason.USER_LOST.value,
     StopReason.MAX_TURNS.value,
 }
 

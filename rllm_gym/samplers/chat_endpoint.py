@@ -1,4 +1,4 @@
-"""One model behind an OpenAI-compatible endpoint that is asked for single replies: a judge, or a simulated user."""
+"""One model behind an OpenAI-compatible endpoint that generates single replies: a judge, or a simulated user."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from rllm_gym.argument_checks import check_int
+from rllm_gym.core.async_env import shared_loop
 
 if TYPE_CHECKING:
     from rllm_gym.samplers.openai_compatible import OpenAISampler
@@ -14,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class ChatEndpoint:
-    """Asks a model for replies. Can be pickled, and used after a fork.
+    """Requests replies from a model. Can be pickled, and used after a fork. To be closed.
 
     Args:
         model: Name of the model at the endpoint.
@@ -29,7 +30,8 @@ class ChatEndpoint:
     def __init__(self, model: str, base_url: str, *, max_tokens: int, **endpoint: Any) -> None:
         self.model, self.base_url, self.arguments = model, base_url, endpoint
         self.max_tokens = check_int("max_tokens", max_tokens)
-        self._sampler, self._pid = self._open(), os.getpid()
+        self._sampler: OpenAISampler | None = self._open()
+        self._pid = os.getpid()
 
     async def ask(self, messages: Sequence[Mapping[str, Any]], temperature: float, seed: int = 0) -> Completion:
         """Return the model's reply to OpenAI messages.
@@ -39,11 +41,19 @@ class ChatEndpoint:
         """
         from rllm_gym.samplers.protocol import SamplingParams, SamplingRequest
 
-        if self._pid != os.getpid():  # connections do not survive a fork
-            self._sampler, self._pid = self._open(), os.getpid()
+        sampler = self._sampler
+        if sampler is None or self._pid != os.getpid():  # connections do not survive a fork
+            sampler = self._sampler = self._open()
+            self._pid = os.getpid()
         params = SamplingParams(temperature=temperature, max_tokens=self.max_tokens)
-        (reply,) = await self._sampler.sample([SamplingRequest((), params, seed, messages=tuple(messages))])
+        (reply,) = await sampler.sample([SamplingRequest((), params, seed, messages=tuple(messages))])
         return reply
+
+    def close(self) -> None:
+        """Close the connections, and end their thread. Blocks. Safe to call twice; a later request opens new ones."""
+        sampler, self._sampler = self._sampler, None
+        if sampler is not None and self._pid == os.getpid():
+            shared_loop().run(sampler.close())
 
     def _open(self) -> OpenAISampler:
         from rllm_gym.samplers.openai_compatible import OpenAISampler

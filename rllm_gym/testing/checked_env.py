@@ -39,6 +39,7 @@ _STOP_REASONS = tuple(
         StopReason.FAILURE,
         StopReason.INVALID_ACTION,
         StopReason.SERVER_LOST,
+        StopReason.USER_LOST,
         StopReason.MAX_TURNS,
     )
 )

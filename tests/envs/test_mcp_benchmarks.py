@@ -10,26 +10,28 @@ from typing import Any
 
 import pytest
 
-from rllm_gym.core import TaskError
+from rllm_gym.core import EnvironmentFault, TaskError
 
 pytest.importorskip("mcp", reason="needs the extra: pip install 'rllm-gym[mcp]'")
 
 from mcp.server import MCPServer
 
-from rllm_gym.envs.mcp import MCPEnv
-from rllm_gym.envs.mcp.benchmarks import bfcl_rows, mcp_universe_rows, mcpmark_rows, tau2_rows
+from rllm_gym.envs.mcp import MCPEnv, ToolState
+from rllm_gym.envs.mcp.benchmarks import bfcl_rows, evaluated, mcp_universe_rows, mcpmark_rows, tau2_rows, verified
 from rllm_gym.mcp import InProcessServer, ServerFault
+from rllm_gym.runtime import DeadlineExceeded
 from tests.envs.tool_call import call
+from tests.waiting import is_alive, until
 
 
 class Player:
-    """Plays a user: it says what it wants, and is content with the second reply."""
+    """A user that is content with the second reply."""
 
     def user(self, scenario: str, seed: int) -> Player:
         self.scenario = scenario
         return self
 
-    async def say(self, messages: Any) -> str | None:
+    async def reply(self, messages: Any) -> str | None:
         return None if len(messages) > 3 else "Please." if messages else "Switch lamp 1 on."
 
 
@@ -195,10 +197,23 @@ def test_rows_of_bfcl_that_cannot_be_graded_are_named(tmp_path: Path, python: st
         ({"question": [[]]}, "no ground_truth for its 1 turns"),
         ({"ground_truth": [["__import__('os').system('x')"], [], []]}, "is not a call"),
         ({"ground_truth": [["read(open('x'))"], [], []]}, "not a task of this benchmark: ValueError"),
+        ({"ground_truth": [["read("], [], []]}, "multi_turn_base_0 is not a task of this benchmark: SyntaxError"),
+        ({"ground_truth": [["read(" + "-" * 50_000 + "1)"], [], []]}, "not a task of this benchmark"),
+        ({"ground_truth": [["read(" + " " * 100_000 + ")"], [], []]}, "is not a call"),
+        ({"ground_truth": [["read(**{'a': 1})"], [], []]}, "arguments without a name"),
+        ({"ground_truth": [[], [], []]}, "expects no calls, so any conversation would be a success"),
         ({"involved_classes": None, "initial_config": None, "question": 3}, "not a task"),
     ):
         with pytest.raises(TaskError, match=words):
             bfcl_rows(*bfcl_files(tmp_path, **changes), python=python)
+    questions, answers = bfcl_files(tmp_path)
+    questions.write_text("[1]\n")
+    with pytest.raises(TaskError, match="1 is not a task of this benchmark"):
+        bfcl_rows(questions, answers, python=python)
+    questions, answers = bfcl_files(tmp_path)
+    answers.write_text("[1]\n")
+    with pytest.raises(TaskError, match="no ground_truth"):
+        bfcl_rows(questions, answers, python=python)
     files = bfcl_files(tmp_path, missed_function={"1": ["read"]})
     with pytest.raises(TaskError, match="no task that can be graded"):
         bfcl_rows(*files, python=python, ungradable="skip")
@@ -256,6 +271,7 @@ def test_tau2_compares_the_database_the_calls_and_what_was_said(tmp_path: Path, 
         ({"COMMUNICATE"}, (on, "Done.", "Bye.")),
         ({"DB", "ENV_ASSERTION", "ACTION"}, (said, "Bye.")),
         ({"DB"}, (on + on, said, "Bye.")),
+        ({"COMMUNICATE"}, (on, " ".join(map(str, range(100_000))), "Bye.")),  # the user does not read all of it
     ):
         reward, components, _ = play(env, *replies)
         assert {name for name, score in components.items() if score == 0} == failed, replies
@@ -267,11 +283,18 @@ def test_rows_of_tau2_that_cannot_be_graded_are_named(tmp_path: Path) -> None:
     for criteria, words in (
         ({"reward_basis": ["DB", "NL_ASSERTION"]}, "lamps/0: its nl_assertions are judged by a model"),
         ({"actions": [{"name": "x", "arguments": {}, "requestor": "user"}]}, "its user has tools"),
+        ({"reward_basis": ["DB", "STYLE"]}, "lamps/0: its reward_basis has 'STYLE'"),
+        ({"reward_basis": ["NL_ASSERTION"], "nl_assertions": []}, "requires nothing"),
+        ({"reward_basis": ["COMMUNICATE", "ACTION"], "communicate_info": [], "actions": []}, "requires nothing"),
     ):
         with pytest.raises(TaskError, match=words):
             tau2_rows(tau2_folder(tmp_path, **criteria), python="python")
     judged = tau2_folder(tmp_path, reward_basis=["DB", "NL_ASSERTION"], nl_assertions=[])
     assert len(tau2_rows(judged, python="python")) == 1  # nothing is left to a judge
+    for content, words in (("[5]", "lamps/0 is not a task"), ("5", "must be a list of tasks")):
+        (judged / "tasks.json").write_text(content)
+        with pytest.raises(TaskError, match=words):
+            tau2_rows(judged, python="python")
     (judged / "tasks.json").write_text("[" * 100_000)
     with pytest.raises(TaskError, match="is not JSON"):
         tau2_rows(judged, python="python")
@@ -359,5 +382,82 @@ def test_mcp_universe_evaluates_its_general_functions(tmp_path: Path) -> None:
         file.write_text(json.dumps([row | change]))
         with pytest.raises(TaskError, match=f"task/0: .*{words}"):
             mcp_universe_rows([file], servers=servers)
+    file.write_text("[5]")
+    with pytest.raises(TaskError, match="task/0 is not a task of this benchmark"):
+        mcp_universe_rows([file], servers=servers)
     file.write_text(json.dumps([row, row | {"evaluators": []}]))
     assert [row["id"] for row in mcp_universe_rows([file], servers=servers, ungradable="skip")] == ["task/0"]
+
+
+@pytest.mark.parametrize(
+    ("evaluator", "right", "wrong"),
+    [
+        (("json -> foreach -> get(price)", "=", 5), '[{"price": 5}]', "[]"),
+        (("json -> get(x)", "in", "abc"), '{"x": "b"}', '{"x": ""}'),
+        (("raw", "in", "abc"), "b", ""),
+        (("json -> get(x)", "=", []), '{"x": []}', "{}"),
+    ],
+)
+def test_mcp_universe_does_not_pay_for_nothing(evaluator: tuple[str, str, Any], right: str, wrong: str) -> None:
+    data = {"evaluators": [dict(zip(("func", "op", "value"), evaluator))]}
+    for answer, score in ((right, True), (wrong, False)):
+        state = ToolState(Path(), answer, None, (), data, session=None)  # type: ignore[arg-type]
+        assert evaluated(state)[0] == score
+
+
+def program(folder: Path, source: str, timeout: float) -> ToolState:
+    (folder / "verify.py").write_text(textwrap.dedent(source))
+    data = {"python": sys.executable, "verify": str(folder / "verify.py")}
+    return ToolState(folder, "", None, (), data, session=None, timeout=timeout)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("ends", [True, False])
+def test_a_program_of_a_benchmark_and_its_children_end_with_its_check(tmp_path: Path, ends: bool) -> None:
+    """A child that holds the program's output must neither delay the check nor outlive it, nor may the program."""
+    state = program(
+        tmp_path,
+        f"""
+        import os, pathlib, time
+        pid = os.fork()
+        if not pid:
+            time.sleep(3600)
+        pathlib.Path("{tmp_path}/pid").write_text(str(pid))
+        if not {ends}:
+            time.sleep(3600)
+        """,
+        timeout=120.0 if ends else 5.0,
+    )
+    if ends:
+        assert verified(state)
+    else:
+        with pytest.raises(DeadlineExceeded):
+            verified(state)
+    pid = (tmp_path / "pid").read_text() if (tmp_path / "pid").exists() else ""
+    assert pid or not ends  # a machine may be too busy to start it before the deadline
+    assert not pid or until(lambda: not is_alive(int(pid)))
+
+
+def test_the_output_of_a_program_of_a_benchmark_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("rllm_gym.envs.mcp.benchmarks.MAX_BLOCKS", 64)
+    assert verified(program(tmp_path, "import os\nos.write(1, bytes([255]))\nos.write(2, bytes([255]))", 120.0))
+    assert not verified(program(tmp_path, "while True:\n    print('x' * 1000, flush=True)", 120.0))
+    state = program(tmp_path, "", 120.0)
+    state.data["python"] = str(tmp_path / "none")
+    with pytest.raises(EnvironmentFault, match="is not a program that can be run"):
+        verified(state)
+
+
+def test_a_server_gets_the_calls_of_a_reply_in_their_order(tmp_path: Path, python: str) -> None:
+    """The calls are made again in this order to grade an episode."""
+    questions, answers = bfcl_files(tmp_path)
+    env = MCPEnv(tasks=bfcl_rows(questions, answers, python=python))
+    env.reset(seed=0)
+    lamps = [(n % 2 + 1, "on" if n % 3 else "off") for n in range(8)]
+    replies = [call("switch", lamp=lamp, to=to) + call("read") for lamp, to in lamps]
+    on, expected = {"2"}, []
+    for lamp, to in lamps:
+        on = on | {str(lamp)} if to == "on" else on - {str(lamp)}
+        expected.append(str(sorted(on)))
+    results = env.step("".join(replies))[0].split("\n\n")
+    assert [one.partition("read:\n")[2] for one in results[1::2]] == expected
+    env.close()

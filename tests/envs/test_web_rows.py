@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import json
 import time
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
-from rllm_gym.core import Task, TaskError
+from rllm_gym.core import EnvironmentFault, Task, TaskError
 from rllm_gym.data import load_tasks
 from rllm_gym.envs.task_templates import TemplateTaskRow, choose_templates, template_tasks
+from rllm_gym.envs.web import WebEnv
 from rllm_gym.envs.web.rows import PageRow, read_row, row_to_web_task
 from rllm_gym.envs.web.sites import TEMPLATES, WebTaskTemplate
 from rllm_gym.envs.web.task_instance import PageTaskInstance
@@ -122,3 +125,43 @@ def test_unknown_templates_and_sites_are_errors_with_their_name() -> None:
 def test_a_template_task_of_another_release_is_a_task_error() -> None:
     with pytest.raises(TaskError, match="seed"):
         row_to_web_task(Task("x", "y", {"template": "a", "seed": "b"}).to_json(), "x")
+
+
+class Session:
+    """In place of a browser context."""
+
+    def __init__(self, reachable: bool) -> None:
+        self.reachable, self.closed = reachable, 0
+
+    async def goto(self, url: str, cookies: Any) -> None:
+        if not self.reachable:
+            raise EnvironmentFault(f"{url} cannot be reached", kind="browser")
+
+    async def close(self) -> None:
+        self.closed += 1
+
+
+@pytest.mark.parametrize("reachable", [False, True])
+def test_a_context_is_closed_if_its_episode_cannot_begin(reachable: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def shown(self: Any, head: str) -> str:
+        return head
+
+    async def broken(self: Any, *arguments: Any) -> None:
+        raise EnvironmentFault("the check is broken", kind="check")
+
+    async def open_session(**options: Any) -> Session:
+        return session
+
+    monkeypatch.setattr(WebEnv, "_pool", lambda self: SimpleNamespace(open=open_session))
+    monkeypatch.setattr(WebEnv, "_shown", shown)
+    monkeypatch.setattr(PageTaskInstance, "try_check", broken)
+    session, env = Session(reachable), WebEnv(tasks=[PAGE | {"check": f"{__name__}:solved"}])
+    with pytest.raises(EnvironmentFault, match="check is broken" if reachable else "cannot be reached"):
+        env.reset()
+    assert session.closed == 1
+    env.close()
+    assert session.closed == 1
+
+
+def solved(page: Any, answer: Any) -> bool:
+    return True

@@ -279,7 +279,9 @@ def test_gae_ends_are_returns_and_one_step_errors() -> None:
 def test_limits_truncate_and_the_end_of_the_task_terminates(reason: StopReason) -> None:
     samples = samples_of(sample_episodes([([[Turn(1, 0, 0.0, False)]], reason)], 0).episodes)
     for sample in samples:
-        assert sample.terminated == (reason.value in ("success", "failure", "invalid_action", "server_lost"))
+        assert sample.terminated == (
+            reason.value in ("success", "failure", "invalid_action", "server_lost", "user_lost")
+        )
         assert sample.overlong == (reason.value in ("max_tokens", "context_length", "timeout"))
 
 

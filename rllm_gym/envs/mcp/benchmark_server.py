@@ -32,14 +32,14 @@ class Bfcl:
         self.instances = self._new()
 
     def _new(self) -> dict[str, Any]:
-        made = {}
+        instances = {}
         for name in self.config["involved_classes"]:
             module = importlib.import_module(self.backend.CLASS_FILE_PATH_MAPPING[name])
-            made[name] = getattr(module, name)()
+            instances[name] = getattr(module, name)()
             if name not in self.backend.STATELESS_CLASSES:
                 scenario = copy.deepcopy(self.config["initial_config"].get(name, {}))
-                made[name]._load_scenario(scenario, long_context=self.config["long_context"])
-        return made
+                instances[name]._load_scenario(scenario, long_context=self.config["long_context"])
+        return instances
 
     def tools(self) -> list[dict[str, Any]]:
         folder = Path(importlib.import_module("bfcl_eval").__file__ or "").parent / "data" / "multi_turn_func_doc"
@@ -71,14 +71,14 @@ class Bfcl:
 
     def grade(self, turns: list[list[Any]]) -> dict[str, bool]:
         """Compare states and results with those of the expected calls after each turn that expects calls."""
-        made, expected = self._new(), self._new()
+        actual, expected = self._new(), self._new()
         results: list[str] = []
         state, answers = True, True
         for calls, wanted in zip(turns, self.config["ground_truth"]):
-            results += [self._call(made, call)[0] for call in calls]
+            results += [self._call(actual, call)[0] for call in calls]
             needed = [self._call(expected, call)[0] for call in wanted]
             if wanted:
-                state &= bool(calls) and all(_public(made[name]) == _public(expected[name]) for name in expected)
+                state &= bool(calls) and all(_public(actual[name]) == _public(expected[name]) for name in expected)
                 left = list(results)
                 for answer in needed:
                     answers &= answer in left
@@ -99,18 +99,18 @@ class Tau2:
         self.environment = self._new()
 
     def _new(self) -> Any:
-        made, start = self.make(), self.task.initial_state
+        environment, start = self.make(), self.task.initial_state
         if start is not None:
-            made.set_state(start.initialization_data, start.initialization_actions, [])
-        return made
+            environment.set_state(start.initialization_data, start.initialization_actions, [])
+        return environment
 
     def tools(self) -> list[dict[str, Any]]:
         listed = [tool.openai_schema["function"] for tool in self.environment.get_tools()]
         return [{"name": t["name"], "description": t["description"], "inputSchema": t["parameters"]} for t in listed]
 
     def call(self, name: str, arguments: dict[str, Any]) -> Result:
-        made = self.messages.ToolCall(id="1", name=name, arguments=arguments, requestor="assistant")
-        answer = self.environment.get_response(made)
+        call = self.messages.ToolCall(id="1", name=name, arguments=arguments, requestor="assistant")
+        answer = self.environment.get_response(call)
         return answer.content or "", bool(answer.error)
 
     def grade(self, turns: list[list[Any]]) -> dict[str, bool]:
@@ -123,10 +123,10 @@ class Tau2:
                 expected.make_tool_call(tool_name=action.name, requestor=action.requestor, **action.arguments)
             except Exception as error:  # an expected action that is refused
                 print(f"{action.name}: {error}", file=sys.stderr)
-        made = self.environment
-        hashes = [(one.get_db_hash(), one.get_user_db_hash()) for one in (made, expected)]
+        actual = self.environment
+        hashes = [(one.get_db_hash(), one.get_user_db_hash()) for one in (actual, expected)]
         assertions = criteria.env_assertions or []
-        met = all(made.run_env_assertion(one, raise_assertion_error=False) for one in assertions)
+        met = all(actual.run_env_assertion(one, raise_assertion_error=False) for one in assertions)
         return {"DB": hashes[0] == hashes[1], "ENV_ASSERTION": met}
 
 
@@ -136,12 +136,12 @@ def _schema(schema: Any) -> Any:
         return [_schema(item) for item in schema]
     if not isinstance(schema, dict):
         return schema
-    made = {key: _schema(value) for key, value in schema.items()}
-    if isinstance(kind := made.get("type"), str):
-        made["type"] = _JSON_TYPES.get(kind, kind)
+    converted = {key: _schema(value) for key, value in schema.items()}
+    if isinstance(kind := converted.get("type"), str):
+        converted["type"] = _JSON_TYPES.get(kind, kind)
         if kind == "any":
-            del made["type"]
-    return made
+            del converted["type"]
+    return converted
 
 
 def _public(instance: Any) -> dict[str, Any]:

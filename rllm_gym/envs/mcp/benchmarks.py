@@ -8,6 +8,7 @@ rows run programs and code of the benchmarks: use clones that you trust.
 from __future__ import annotations
 
 import ast
+import contextlib
 import json
 import logging
 import os
@@ -16,27 +17,37 @@ import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import IO, Any, Literal
 
-from rllm_gym.core import TaskError
+from rllm_gym.core import EnvironmentFault, TaskError
 from rllm_gym.data.files import parse_json
 from rllm_gym.envs.mcp.benchmark_server import CONFIG
 from rllm_gym.envs.mcp.task_instance import ToolState
+from rllm_gym.grading.python_source import parse_python
+from rllm_gym.runtime import DeadlineExceeded
+from rllm_gym.runtime.scratch import scratch_root
 
 MAX_FILE_BYTES = 256 * 2**20
-GRADE_S = 300.0
-"""Deadline in seconds of a benchmark's own program."""
+MAX_BLOCKS = 2**19
+"""Longest file that a benchmark's own program can write, and longest output, in blocks of 512 bytes."""
 
 Ungradable = Literal["error", "skip"]
 Servers = Mapping[str, Any]
 """Servers by the names that the rows use, each as in a row: ``{"playwright": {"command": "npx", "args": [...]}}``."""
 
 _HERE = "rllm_gym.envs.mcp.benchmarks"
+_MAX_READ_BYTES = 2**20
+_MAX_CALL_CHARS = 100_000
 _PROGRAM = str(Path(__file__).with_name("benchmark_server.py"))
 _logger = logging.getLogger(__name__)
+
+
+_MALFORMED = (KeyError, TypeError, ValueError, AttributeError, SyntaxError, RecursionError, MemoryError)
+"""What reading a row of another form raises."""
 
 
 class _Ungradable(Exception):
@@ -54,7 +65,7 @@ def _rows(found: Iterable[tuple[str, Callable[[], dict[str, Any]]]], ungradable:
             if ungradable == "error":
                 raise TaskError(f"{name}: {error}; ungradable='skip' leaves such tasks out") from error
             skipped[name] = str(error)
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
+        except _MALFORMED as error:
             raise TaskError(
                 f"{name} is not a task of this benchmark: {type(error).__name__}: {error!s:.300}"
             ) from error
@@ -73,6 +84,16 @@ def _read(path: Path) -> str:
         return path.read_text("utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise TaskError(f"{path} cannot be read: {error}") from error
+
+
+def _list(value: Any, where: str) -> list[Any]:
+    if not isinstance(value, list):
+        raise TaskError(f"{where} contains {value!r:.80}; it must be a list of tasks")
+    return value
+
+
+def _id(row: Any, key: str, number: int) -> str:
+    return str(row.get(key, number)) if isinstance(row, Mapping) else str(number)
 
 
 def _json(text: str, where: str) -> Any:
@@ -138,7 +159,7 @@ def copy_state(workspace: Path, seed: int, data: Any) -> None:
 def verified(state: ToolState) -> bool:
     """Return whether ``verify.py`` of a task of MCPMark ends without an error."""
     environment = {"FILESYSTEM_TEST_DIR": str(state.workspace)}
-    return _run([state.data["python"], state.data["verify"]], "", environment)[0] == 0
+    return _run([state.data["python"], state.data["verify"]], "", environment, state.timeout)[0] == 0
 
 
 # MCP-Universe
@@ -150,7 +171,7 @@ _COMPARE: Mapping[str, Callable[[Any, Any], bool]] = {
     "<=": lambda found, value: bool(found <= value),
     ">": lambda found, value: bool(found > value),
     ">=": lambda found, value: bool(found >= value),
-    "in": lambda found, value: found in value,
+    "in": lambda found, value: found in value and not (isinstance(value, str) and not found),
     "contain": lambda found, value: value in found,
 }
 
@@ -200,7 +221,7 @@ def mcp_universe_rows(
         for file in map(Path, files):
             tasks = _json(_read(file), str(file))
             for number, row in enumerate(tasks if isinstance(tasks, list) else [tasks]):
-                name = file.stem + (f"/{row.get('instance_id', number)}" if isinstance(tasks, list) else "")
+                name = file.stem + (f"/{_id(row, 'instance_id', number)}" if isinstance(tasks, list) else "")
                 yield name, partial(make, row)
 
     return _rows(found(), ungradable)
@@ -214,7 +235,8 @@ def evaluated(state: ToolState) -> tuple[bool, dict[str, bool]]:
             values = [state.answer or ""]
             for step in _steps(one["func"]):
                 values = [new for value in values for new in _step(step, value)]
-            results[f"{number}"] = all(_COMPARE[one["op"]](value, one["value"]) for value in values)
+            # No value satisfies nothing: "foreach" of an empty list must not be paid.
+            results[f"{number}"] = bool(values) and all(_COMPARE[one["op"]](value, one["value"]) for value in values)
         except (ValueError, TypeError, RecursionError):  # the answer is not of the form that was asked for
             results[f"{number}"] = False
     return all(results.values()), results
@@ -263,14 +285,16 @@ def bfcl_rows(
     Raises:
         TaskError: A file cannot be read, or a task cannot be graded.
     """
-    truth = {row.get("id"): row.get("ground_truth") for row in _json_lines(Path(answers))}
+    truth = {_id(row, "id", number): row for number, row in enumerate(_json_lines(Path(answers)), 1)}
 
     def make(row: Mapping[str, Any]) -> dict[str, Any]:
         if row.get("missed_function"):
             raise _Ungradable("it adds functions in a later turn ('missed_function'), and the tools here are fixed")
-        expected = truth.get(row["id"])
+        expected = truth.get(row["id"], {}).get("ground_truth")
         if not isinstance(expected, list) or len(expected) != len(row["question"]):
             raise _Ungradable(f"{answers} has no ground_truth for its {len(row['question'])} turns")
+        if not any(expected):
+            raise _Ungradable("its ground_truth expects no calls, so any conversation would be a success")
         config = {
             "kind": "bfcl",
             "involved_classes": row["involved_classes"],
@@ -286,23 +310,36 @@ def bfcl_rows(
             **_served(config, graded, python, {}),
         }
 
-    return _rows(((str(row.get("id")), partial(make, row)) for row in _json_lines(Path(questions))), ungradable)
+    found = enumerate(_json_lines(Path(questions)), 1)
+    return _rows(((_id(row, "id", number), partial(make, row)) for number, row in found), ungradable)
 
 
 def _json_lines(path: Path) -> list[Any]:
-    return [_json(line, f"{path}, line {number}") for number, line in enumerate(_read(path).splitlines(), 1) if line]
+    return [_json(line, f"{path}, line {number}") for number, line in enumerate(_read(path).split("\n"), 1) if line]
 
 
 def _expected_call(text: str) -> dict[str, Any]:
     """Return a call written in Python, of literals only. It is never evaluated."""
-    node = ast.parse(text.strip(), mode="eval").body
-    if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Name) or len(text) > 100_000:
+    body = parse_python(text.strip()).body if len(text) <= _MAX_CALL_CHARS else []
+    node = body[0].value if len(body) == 1 and isinstance(body[0], ast.Expr) else None
+    if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Name):
         raise ValueError(f"{text!r:.80} is not a call")
-    arguments = {str(one.arg): ast.literal_eval(one.value) for one in node.keywords}
+    arguments = {one.arg: ast.literal_eval(one.value) for one in node.keywords if one.arg is not None}
+    if len(arguments) != len(node.keywords):
+        raise ValueError(f"{text!r:.80} has arguments without a name")
     return {"name": node.func.id, "positional": [ast.literal_eval(one) for one in node.args], "arguments": arguments}
 
 
 # tau2-bench
+
+_TAU2_CRITERIA = {
+    "DB": "",
+    "ENV_ASSERTION": "env_assertions",
+    "COMMUNICATE": "communicate_info",
+    "ACTION": "actions",
+}
+"""What is graded of ``reward_basis``, with the list of what it requires. ``DB`` requires something without any actions,
+too: that nothing is changed."""
 
 
 def tau2_rows(folder: str | os.PathLike[str], *, python: str, ungradable: Ungradable = "error") -> list[dict[str, Any]]:
@@ -324,13 +361,21 @@ def tau2_rows(folder: str | os.PathLike[str], *, python: str, ungradable: Ungrad
     root = Path(folder).resolve()
     # Without the second one, its package litellm asks a server for prices when it is imported.
     variables = {"TAU2_DATA_DIR": str(root / "../../.."), "LITELLM_LOCAL_MODEL_COST_MAP": "True"}
-    policy, tasks = _read(root / "policy.md"), _json(_read(root / "tasks.json"), str(root / "tasks.json"))
+    policy, file = _read(root / "policy.md"), root / "tasks.json"
+    tasks = _list(_json(_read(file), str(file)), str(file))
 
     def make(row: Mapping[str, Any]) -> dict[str, Any]:
         criteria = row["evaluation_criteria"]
         basis = criteria.get("reward_basis") or ["DB", "COMMUNICATE"]
         if "NL_ASSERTION" in basis and criteria.get("nl_assertions"):
             raise _Ungradable("its nl_assertions are judged by a model (NL_ASSERTION in reward_basis)")
+        basis = [name for name in basis if name != "NL_ASSERTION"]
+        if unknown := [name for name in basis if name not in _TAU2_CRITERIA]:
+            raise _Ungradable(f"its reward_basis has {unknown[0]!r:.80}; {', '.join(_TAU2_CRITERIA)} are graded here")
+        if not any(name == "DB" or criteria.get(_TAU2_CRITERIA[name]) for name in basis):
+            raise _Ungradable(
+                f"its reward_basis {basis!r:.80} requires nothing, so any conversation would be a success"
+            )
         if row.get("user_tools") or any(one.get("requestor") == "user" for one in criteria.get("actions") or ()):
             raise _Ungradable("its user has tools, and simulated users have none here")
         if (row.get("initial_state") or {}).get("message_history"):
@@ -350,12 +395,13 @@ def tau2_rows(folder: str | os.PathLike[str], *, python: str, ungradable: Ungrad
             **served,
         }
 
-    return _rows(((f"{root.name}/{row.get('id')}", partial(make, row)) for row in tasks), ungradable)
+    named = ((f"{root.name}/{_id(row, 'id', number)}", partial(make, row)) for number, row in enumerate(tasks))
+    return _rows(named, ungradable)
 
 
 def _scenario(scenario: Mapping[str, Any]) -> str:
-    told = scenario["instructions"]
-    parts = {"persona": scenario.get("persona"), **(told if isinstance(told, Mapping) else {"instructions": told})}
+    text = scenario["instructions"]
+    parts = {"persona": scenario.get("persona"), **(text if isinstance(text, Mapping) else {"instructions": text})}
     return "\n\n".join(f"{name.replace('_', ' ').capitalize()}:\n{text}" for name, text in parts.items() if text)
 
 
@@ -386,16 +432,16 @@ def replayed(state: ToolState) -> tuple[bool, dict[str, bool]]:
     for call in state.calls:
         turns[call.turn - 1].append({"name": call.name, "arguments": call.arguments})
     request = json.dumps({"config": data["config"], "turns": turns})
-    code, output, problem = _run([data["python"], _PROGRAM, "grade"], request, data["env"])
+    code, output, problem = _run([data["python"], _PROGRAM, "grade"], request, data["env"], state.timeout)
     if code != 0:
         raise RuntimeError(f"the calls of the episode could not be made again: {problem[-1000:]}")
     results = dict(json.loads(output))
     if "basis" not in data:
         return all(results.values()), results
-    said = [one["content"].lower().replace(",", "") for one in state.messages if one["role"] == "assistant"]
-    results["COMMUNICATE"] = all(any(info.lower() in text for text in said) for info in data["communicate"])
+    texts = [one["content"].lower().replace(",", "") for one in state.messages if one["role"] == "assistant"]
+    results["COMMUNICATE"] = all(any(info.lower() in text for text in texts) for info in data["communicate"])
     results["ACTION"] = all(any(_is_action(one, call) for call in state.calls) for one in data["actions"])
-    results = {name: results[name] for name in data["basis"] if name in results}
+    results = {name: results[name] for name in data["basis"]}
     return all(results.values()), results
 
 
@@ -406,26 +452,44 @@ def _is_action(action: Mapping[str, Any], call: Any) -> bool:
     return bool(call.name == action["name"] and mine == theirs)
 
 
-def _run(command: Sequence[str], text: str, environment: Mapping[str, str]) -> tuple[int, str, str]:
-    """Return a program's status, output and error messages. It runs without the trainer's environment variables.
+def _run(command: Sequence[str], text: str, environment: Mapping[str, str], seconds: float) -> tuple[int, str, str]:
+    """Return a program's status and the ends of its output and error messages.
+
+    It runs without the trainer's environment variables. Its children are ended with it.
 
     Raises:
-        subprocess.TimeoutExpired: It took too long; it and its children have been ended.
+        DeadlineExceeded: It took too long.
+        EnvironmentFault: There is no such program; kind ``"check"``.
     """
+    if shutil.which(command[0]) is None:
+        raise EnvironmentFault(f"python={command[0]!r} is not a program that can be run", kind="check")
     variables = {name: os.environ[name] for name in ("PATH", "HOME", "LANG") if name in os.environ}
-    program = subprocess.Popen(
-        command,
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        env={**variables, **environment},
-        start_new_session=True,
-        text=True,
-    )
-    try:
-        output, problem = program.communicate(text, timeout=GRADE_S)
-    finally:
-        if program.poll() is None:
-            os.killpg(program.pid, signal.SIGKILL)
+    # A lower limit of the machine stays.
+    limited = ["sh", "-c", f'ulimit -f {MAX_BLOCKS} 2>/dev/null; exec "$@"', "sh", *command]
+    # Files, not pipes: a child that outlives the program would keep a pipe open.
+    with contextlib.ExitStack() as files:
+        given, output, problem = (files.enter_context(tempfile.TemporaryFile(dir=scratch_root())) for _ in range(3))
+        given.write(text.encode())
+        given.seek(0)
+        program = subprocess.Popen(
+            limited,
+            stdin=given,
+            stdout=output,
+            stderr=problem,
+            env={**variables, **environment},
+            start_new_session=True,
+        )
+        try:
+            code = program.wait(seconds)
+        except subprocess.TimeoutExpired as error:
+            raise DeadlineExceeded(f"{command[1]} did not finish within {seconds:g} s") from error
+        finally:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(program.pid, signal.SIGKILL)
             program.wait()
-    return program.returncode, output, problem
+        return code, _end_of(output), _end_of(problem)
+
+
+def _end_of(file: IO[bytes]) -> str:
+    file.seek(max(0, file.seek(0, os.SEEK_END) - _MAX_READ_BYTES))
+    return file.read().decode(errors="replace")

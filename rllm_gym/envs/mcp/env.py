@@ -32,11 +32,11 @@ from rllm_gym.envs.mcp.prompt import (
     EXAMPLE,
     FINISH,
     LOST,
-    USER_GONE,
+    USER_LOST,
     changed_tools,
     first_observation,
     results_text,
-    user_says,
+    user_message,
 )
 from rllm_gym.envs.mcp.rows import RowParser, read_task, servers_of
 from rllm_gym.envs.mcp.task_instance import (
@@ -46,7 +46,7 @@ from rllm_gym.envs.mcp.task_instance import (
     ToolEpisodeEnd,
     ToolTaskInstance,
 )
-from rllm_gym.envs.mcp.user import SimulatedUser, UserGone, UserModel
+from rllm_gym.envs.mcp.user import MAX_ASKED, SimulatedUser, UserFactory, UserLost, bounded
 from rllm_gym.envs.mcp.workspace_alias import WorkspaceAlias
 from rllm_gym.envs.task_templates import TemplateTaskRow, choose_templates, template_tasks
 from rllm_gym.envs.transcript import transcript
@@ -109,8 +109,9 @@ class MCPEnv(AsyncTextEnv):
     :class:`~rllm_gym.mcp.ServerFault`: an environment fault, for which no reward is given.
 
     ## Episode end
-    Terminates with the final answer or report: ``success`` or ``failure``; or if a server has ended after a call and
-    cannot go on: ``server_lost``. Truncated (``max_turns``) when no turns are left.
+    Terminates with the final answer or report: ``success`` or ``failure``; if a server has ended after a call and
+    cannot go on: ``server_lost``; or if the user does not answer any more: ``user_lost``. Truncated (``max_turns``)
+    when no turns are left.
 
     ## Information
     The keys of :class:`~rllm_gym.core.TextEnv`, and ``tools_called: int`` and ``tool_errors: int``, the numbers of sent
@@ -150,7 +151,8 @@ class MCPEnv(AsyncTextEnv):
         setup: Setup for rows that name none.
         tools: Names of the offered tools, for rows that name none.
         user_model: The model that plays the users of rows with a scenario: a
-            :class:`~rllm_gym.user_model.UserModel`, or ``"module:function"`` of a function that creates one.
+            :class:`~rllm_gym.user_model.UserModel`, or ``"module:function"`` of a function that creates one, which is
+            closed with the environment.
         pool: Your own :class:`~rllm_gym.mcp.ServerPool`, which you close; by default the environments of a process
             share one.
         tools_in_prompt: Whether the first observation lists the tools. Not needed if the agent's chat template renders
@@ -193,7 +195,7 @@ class MCPEnv(AsyncTextEnv):
         check: str | Callable[..., Any] | None = None,
         setup: str | Callable[..., Any] | None = None,
         tools: Sequence[str] | None = None,
-        user_model: UserModel | str | None = None,
+        user_model: UserFactory | str | None = None,
         pool: ServerPool | None = None,
         tools_in_prompt: bool = True,
         max_tools_chars: int = 20_000,
@@ -227,9 +229,9 @@ class MCPEnv(AsyncTextEnv):
             self._defaults["servers"] = servers_of(servers)
         if user_model is not None and tasks is None:
             raise TaskError("user_model= plays the users of your own rows; set tasks=, or omit it")
-        player = find_function(user_model)() if isinstance(user_model, str) else user_model
-        if player is not None and not hasattr(player, "user"):
-            raise ValueError(f"user_model={player!r:.80} must be a rllm_gym.user_model.UserModel, or None")
+        users = find_function(user_model)() if isinstance(user_model, str) else user_model
+        if users is not None and not hasattr(users, "user"):
+            raise ValueError(f"user_model={users!r:.80} must be a rllm_gym.user_model.UserModel, or None")
         self._templates = dict(TEMPLATES)
         if tasks is None:
             self._templates = choose_templates(TEMPLATES, ToolTaskTemplate, templates, domains, "domain")
@@ -244,12 +246,14 @@ class MCPEnv(AsyncTextEnv):
             max_action_chars=max_action_chars,
             render_mode=render_mode,
         )
-        self._pool, self._user_model = pool, player
+        self._pool, self._users, self._owns_users = pool, users, isinstance(user_model, str)
         self.tools_in_prompt, self.max_calls, self.max_result_chars = tools_in_prompt, max_calls, max_result_chars
         self.max_tools_chars = max_tools_chars
         self.call_timeout, self.check_timeout = call_timeout, check_timeout
-        # Calls of a reply run at the same time; a server may have to start again, and a user to begin again.
-        self.max_step_s = _SERVERS_S + 2 * (call_timeout or 0.0) + check_timeout + 2 * getattr(player, "timeout", 0.0)
+        # Calls of a reply run at the same time; a server may have to start again. A function that plays the user has
+        # the deadline of a check, and is followed by one.
+        users_s = MAX_ASKED * getattr(users, "timeout", 0.0)
+        self.max_step_s = _SERVERS_S + 2 * (call_timeout or 0.0) + 2 * check_timeout + users_s
         self._session: ToolSession | None = None
         self._user: SimulatedUser | None = None
         self._instance: ToolTaskInstance | None = None
@@ -270,7 +274,7 @@ class MCPEnv(AsyncTextEnv):
         try:
             self._session = session = await self._open(case, seed)
             self._name = WorkspaceAlias(session.workspace)
-            self._user = case.user(self._user_model, lambda: int(self.np_random.integers(2**63)))
+            self._user = case.user(self._users, lambda: int(self.np_random.integers(2**63)))
             self._available_tools = _available_tools(session.tools, case.tools, self._endings)
             opening = await self._first_message()
             observation = self._first_observation(session, case, opening)
@@ -291,11 +295,11 @@ class MCPEnv(AsyncTextEnv):
     async def _first_message(self) -> str | None:
         if self._user is None:
             return None
-        said = await self._user.say(())
-        if said is None:
+        message = await self._user.reply(())
+        if message is None:
             raise EnvironmentFault("the user ended the conversation before it began", kind="user")
-        self._calls.messages.append({"role": "user", "content": said})
-        return said
+        self._calls.messages.append({"role": "user", "content": message})
+        return message
 
     async def _instance_of(self, task: Task) -> ToolTaskInstance:
         row = read_task(task, self._defaults)
@@ -381,15 +385,16 @@ class MCPEnv(AsyncTextEnv):
         """Pass a reply without a call to the user; without one, it is the final answer."""
         messages = self._calls.messages
         if self._user is not None:
+            text = bounded(text)  # a check must not find what the user has not read
             messages.append({"role": "assistant", "content": text})
             try:
-                said = await self._user.say(messages)
-            except UserGone as gone:
-                _logger.warning("%s; the episode ends unsolved", gone)
-                return Outcome(USER_GONE, {"task": 0.0}, True, info={"stop_reason": StopReason.SERVER_LOST.value})
-            if said is not None:
-                messages.append({"role": "user", "content": said})
-                return Outcome(user_says(said), {"task": 0.0})
+                message = await self._user.reply(messages)
+            except UserLost as lost:
+                _logger.warning("%s; the episode ends unsolved", lost)
+                return Outcome(USER_LOST, {"task": 0.0}, True, info={"stop_reason": StopReason.USER_LOST.value})
+            if message is not None:
+                messages.append({"role": "user", "content": message})
+                return Outcome(user_message(message), {"task": 0.0})
         return await self._end(ToolEpisodeEnd(answer=text))
 
     def _prepared(self, calls: Sequence[FunctionCall]) -> list[tuple[MCPTool, dict[str, Any]]]:
@@ -460,6 +465,12 @@ class MCPEnv(AsyncTextEnv):
         session, self._session = self._session, None
         if session is not None:
             await session.close()
+
+    async def async_close(self) -> None:
+        await super().async_close()
+        close = getattr(self._users, "close", None)
+        if self._owns_users and close is not None:
+            await asyncio.to_thread(close)
 
     def _tools(self) -> str:
         return tools_json(self._available_tools.values())

@@ -36,7 +36,7 @@ REPORT_INFEASIBLE = MCPTool(
 )
 ENDINGS = (FINISH, REPORT_INFEASIBLE)
 
-USER_GONE = "The task ends unsolved, because the user does not answer any more."
+USER_LOST = "The task ends unsolved, because the user does not answer any more."
 LOST = "\n\nThe task ends unsolved, because a server that it needs cannot go on after a call."
 
 EXAMPLE = '<tool_call>{"name": "…", "arguments": {…}}</tool_call>'
@@ -92,10 +92,10 @@ def first_observation(
     )
     turns = f"You have {max_turns} turn{'s' * (max_turns > 1)}."
     parts.append(f"Call tools with {EXAMPLE}{several}; the results come back. {end} {turns}")
-    return "\n\n".join(parts if opening is None else [*parts, user_says(opening)])
+    return "\n\n".join(parts if opening is None else [*parts, user_message(opening)])
 
 
-def user_says(message: str) -> str:
+def user_message(message: str) -> str:
     """Return the observation of a message of the user."""
     return f"The user says:\n{message}"
 

@@ -95,7 +95,7 @@ class RowParser:
         values = {**self.defaults, **values}
         parsed = _server_row(values)
         user = values.get("user")  # the policy of an assistant may be the prompt of many tasks
-        about = "" if user is None else f"\n\n{user if callable(user) else json.dumps(user, ensure_ascii=False)}"
+        about = "" if user is None else f"\n\n{_name(user) if callable(user) else json.dumps(user, ensure_ascii=False)}"
         return Task(task_id, parsed.prompt + about, values)
 
     def _check_untrusted(self, value: Mapping[str, Any]) -> None:
@@ -172,6 +172,12 @@ def _server_row(row: Mapping[str, Any]) -> ServerTaskRow:
         row.get("data"),
         user,
     )
+
+
+def _name(function: Callable[..., Any]) -> str:
+    """Return the name of a function, the same in every process."""
+    named = function if hasattr(function, "__qualname__") else type(function)
+    return f"{named.__module__}:{named.__qualname__}"
 
 
 def _user(user: Any) -> tuple[str, ...] | str | Callable[..., Any] | None:

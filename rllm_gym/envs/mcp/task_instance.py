@@ -13,7 +13,7 @@ from typing import Any, Protocol
 from rllm_gym.core import EnvironmentFault, TaskError
 from rllm_gym.envs.mcp.domains import DomainState, ToolTask, ToolTaskTemplate, wanted_facts
 from rllm_gym.envs.mcp.rows import ServerTaskRow
-from rllm_gym.envs.mcp.user import PolicyUser, ScriptedUser, SimulatedUser, UserModel
+from rllm_gym.envs.mcp.user import PolicyUser, ScriptedUser, SimulatedUser, UserFactory
 from rllm_gym.envs.task_templates import TemplateTaskRow, build_template_task
 from rllm_gym.grading.answers import matches
 from rllm_gym.grading.user_checks import (
@@ -97,6 +97,7 @@ class ToolState:
         data: ``"data"`` of the row.
         session: The episode's tools, still open.
         messages: The conversation with the user, ``{"role": "user" | "assistant", "content"}``; empty without a user.
+        timeout: Deadline of the check in seconds: ``check_timeout`` of the environment.
     """
 
     workspace: Path
@@ -106,6 +107,7 @@ class ToolState:
     data: Any
     session: ToolSession
     messages: tuple[Mapping[str, str], ...] = ()
+    timeout: float = 30.0
 
     def call(self, name: str, arguments: Mapping[str, Any] | None = None) -> ToolResult:
         """Query a server's state with any of its tools, including those that were not offered to the model. A check
@@ -124,7 +126,7 @@ class ToolTaskInstance(Protocol):
     tools: tuple[str, ...] | None
     seed: int | None
 
-    def user(self, model: UserModel | None, seed: Callable[[], int]) -> SimulatedUser | None:
+    def user(self, model: UserFactory | None, seed: Callable[[], int]) -> SimulatedUser | None:
         """Return the user of the conversation, or ``None`` if the task has none.
 
         Raises:
@@ -181,7 +183,7 @@ class BuiltinTaskInstance:
         """Create the case in a thread: it takes milliseconds, for which an event loop must not be blocked."""
         return await run_in_thread(cls, template, row, timeout=STATE_DEADLINE_S)  # type: ignore[no-any-return]
 
-    def user(self, model: UserModel | None, seed: Callable[[], int]) -> SimulatedUser | None:
+    def user(self, model: UserFactory | None, seed: Callable[[], int]) -> SimulatedUser | None:
         return None
 
     async def prepare(self, workspace: Path, seed: int) -> Sequence[InProcessServer]:
@@ -212,7 +214,7 @@ class ServerTaskInstance:
         self.goal, self.servers, self.tools = row.prompt, row.servers, row.tools
         self.seed: int | None = None
 
-    def user(self, model: UserModel | None, seed: Callable[[], int]) -> SimulatedUser | None:
+    def user(self, model: UserFactory | None, seed: Callable[[], int]) -> SimulatedUser | None:
         user = self._row.user
         if user is None or isinstance(user, tuple):
             return None if user is None else ScriptedUser(user)
@@ -266,4 +268,5 @@ class ServerTaskInstance:
 
     def _state(self, end: ToolEpisodeEnd, session: ToolSession, log: CallLog) -> ToolState:
         calls, messages = tuple(log.calls), tuple(log.messages)
-        return ToolState(session.workspace, end.answer, end.infeasible, calls, self._row.data, session, messages)
+        data, timeout = self._row.data, self._timeout
+        return ToolState(session.workspace, end.answer, end.infeasible, calls, data, session, messages, timeout)

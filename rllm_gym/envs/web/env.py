@@ -236,8 +236,8 @@ class WebEnv(PageEnv):
         # Running out of turns is a truncation, because the model did not choose to end the episode.
         return (graded.score if graded.passed or ending.ended_by_model else None), graded.passed
 
-    async def _async_begin(self, task: Task) -> str:
-        observation = await super()._async_begin(task)
+    async def _begin_on_page(self, task: Task) -> str:
+        observation = await super()._begin_on_page(task)
         assert self._instance is not None
         await self._instance.try_check(task.task_id, self._state)
         return observation

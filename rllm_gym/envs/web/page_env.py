@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import importlib.util
 import json
 import os
@@ -147,6 +148,13 @@ class PageEnv(AsyncTextEnv):
         return self._with_picture(observation), *rest
 
     async def _async_begin(self, task: Task) -> str:
+        try:
+            return await self._begin_on_page(task)
+        except BaseException:  # the context would stay open until the next reset
+            await asyncio.shield(self._async_end())
+            raise
+
+    async def _begin_on_page(self, task: Task) -> str:
         self._goal = self._error = ""
         await self._open_task(task)
         rules = _RULES.format(shown=_SHOWN[self.observation_mode], actions=describe_actions(**self._kinds))
