@@ -13,7 +13,7 @@ from rllm_gym.core import InvalidAction
 from rllm_gym.parsing.tool_calls import parse_tool_calls
 
 # Where a call may begin, in any notation of parse_tool_calls; at the beginning also name.call(…) without a tag.
-_CALL_MAY_BEGIN = re.compile(r"[<\[{`]|\A\s*[\w.]*(?:\(|\Z)")
+_CALL_MAY_BEGIN = re.compile(r"[<\[{`]|\A\s*+[\w.]{0,300}+(?:\(|\Z)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,8 +36,14 @@ class ChatReply:
     name: str = ""
 
 
-def streamable(text: str, *, tools: bool, stop: Sequence[str]) -> str:
+def streamable(text: str, *, tools: bool, stop: Sequence[str], sent: int = 0) -> str:
     """Return how much of the beginning of a reply is part of its content, however it goes on.
+
+    Args:
+        text: The beginning of the reply.
+        tools: Whether tools were offered.
+        stop: Texts that end the reply.
+        sent: How many characters of it an earlier call has returned.
 
     >>> streamable("The sum. <tool_call", tools=True, stop=())
     'The sum.'
@@ -45,12 +51,12 @@ def streamable(text: str, *, tools: bool, stop: Sequence[str]) -> str:
     'one\\n'
     """
     if tools:
-        held = _CALL_MAY_BEGIN.search(text)
+        held = _CALL_MAY_BEGIN.search(text, sent)
         text = text[: held.start() if held else None].rstrip()
     held_back = 0
-    for each in stop:
-        lengths = range(min(len(each) - 1, len(text)), held_back, -1)
-        held_back = next((length for length in lengths if text.endswith(each[:length])), held_back)
+    for end in stop:
+        lengths = range(min(len(end) - 1, len(text)), held_back, -1)
+        held_back = next((length for length in lengths if text.endswith(end[:length])), held_back)
     return text[: len(text) - held_back]
 
 

@@ -31,6 +31,14 @@ Respond = Callable[[ChatRequest], Awaitable[ChatReply]]
 Step = Callable[[str], Awaitable[dict[str, Any]]]
 
 
+class _ClientLostError(Exception):
+    """The client of an event stream is gone, or does not read it."""
+
+    def __init__(self, stream: web.StreamResponse) -> None:
+        super().__init__()
+        self.stream = stream
+
+
 class ChatServer:
     """An OpenAI-compatible endpoint. Use it with ``async with``: the port is open inside.
 
@@ -78,6 +86,7 @@ class ChatServer:
         self.key = secrets.token_urlsafe(24) if key is None else key
         self.url = ""
         self._numbers = itertools.count()
+        self._replying = set[asyncio.Task[Any]]()
         self._opened = AsyncExitStack()
 
     async def __aenter__(self) -> Self:
@@ -105,6 +114,8 @@ class ChatServer:
 
     async def __aexit__(self, *exc: object) -> None:
         await self._opened.aclose()
+        if self._replying:  # cancelled, and not ended within shutdown_s
+            await asyncio.wait(self._replying)
 
     async def _models(self, request: web.Request) -> web.Response:
         from aiohttp import web
@@ -155,18 +166,24 @@ class ChatServer:
                     if asked.stream and asked.choices == 1 and events_of is events:
                         return await self._streamed(request, asked)
                     replies = await self._replies(asked)
+            name, model = replies[0].name or f"{next(self._numbers)}", asked.model or self._model
+            if not asked.stream:
+                return web.json_response(body_of(name, model, replies))
+            stream = await _event_stream(request)
+            await _send(stream, events_of(name, model, replies, include_usage=asked.include_usage))
+            await _end(stream)
+            return stream
         except RequestError as error:
             return web.json_response(error.body(), status=error.status)
-        name, model = replies[0].name or f"{next(self._numbers)}", asked.model or self._model
-        if not asked.stream:
-            return web.json_response(body_of(name, model, replies))
-        stream = await _event_stream(request)
-        await _send(stream, events_of(name, model, replies, include_usage=asked.include_usage))
-        await stream.write_eof()
-        return stream
+        except _ClientLostError as error:
+            if request.transport is not None:
+                request.transport.abort()  # closing it would wait until the client reads what was written
+            return error.stream
 
     async def _streamed(self, request: web.Request, asked: ChatRequest) -> web.StreamResponse:
-        """Send the only reply to a request, in parts if there are any. The client's end is that of the reply.
+        """Send the only reply to a request, in parts if there are any.
+
+        If the client disconnects, the reply is cancelled.
 
         Raises:
             RequestError: There is no reply, and nothing was sent.
@@ -208,8 +225,9 @@ class ChatServer:
                 sent = group[0].message["content"]
         finally:
             replies.cancel()
+            await asyncio.wait([replies])
         assert stream is not None
-        await stream.write_eof()
+        await _end(stream)
         return stream
 
     @contextlib.contextmanager
@@ -223,13 +241,19 @@ class ChatServer:
             self._asked -= replies
 
     async def _replies(self, asked: ChatRequest) -> list[ChatReply]:
-        with _failures_as_request_errors():
-            if asked.choices == 1:
-                return [await self._respond(asked)]
-            async with asyncio.TaskGroup() as group:
-                each = (self._respond(replace(asked, choice=index)) for index in range(asked.choices))
-                tasks = [group.create_task(_awaited(reply)) for reply in each]
-            return [task.result() for task in tasks]
+        this = asyncio.current_task()
+        assert this is not None
+        self._replying.add(this)
+        try:
+            with _failures_as_request_errors():
+                if asked.choices == 1:
+                    return [await self._respond(asked)]
+                async with asyncio.TaskGroup() as group:
+                    choices = (self._respond(replace(asked, choice=index)) for index in range(asked.choices))
+                    tasks = [group.create_task(_awaited(reply)) for reply in choices]
+                return [task.result() for task in tasks]
+        finally:
+            self._replying.discard(this)
 
     async def _body(self, request: web.Request) -> bytes:
         from aiohttp import web
@@ -261,13 +285,25 @@ async def _event_stream(request: web.Request) -> web.StreamResponse:
 
 
 async def _send(stream: web.StreamResponse, parts: Iterable[bytes]) -> None:
-    """Write events. A client that does not read them loses its connection, and so its place."""
+    for part in parts:
+        await _written(stream, stream.write(part))
+
+
+async def _end(stream: web.StreamResponse) -> None:
+    await _written(stream, stream.write_eof())
+
+
+async def _written(stream: web.StreamResponse, writing: Awaitable[None]) -> None:
+    """Wait until something is written. A client that does not read it loses its connection, and so its place.
+
+    Raises:
+        _ClientLostError: It does not read it in time, or is gone.
+    """
     try:
         async with asyncio.timeout(_READ_S):
-            for part in parts:
-                await stream.write(part)
-    except TimeoutError:
-        raise ConnectionResetError(f"the client has read nothing for {_READ_S:g} s") from None
+            await writing
+    except (TimeoutError, ConnectionError):
+        raise _ClientLostError(stream) from None
 
 
 async def _awaited(reply: Awaitable[ChatReply]) -> ChatReply:

@@ -61,7 +61,8 @@ class SandboxEnvironment:
         code = re.match(r"Exit code ([0-9]+)\.\s*", note)
         if code is None:
             return {"output": output, "returncode": -1, "exception_info": note}
-        shown = "\n".join(filter(None, (output, note[code.end() :])))
+        more = note[code.end() :].removesuffix("There was no output.")
+        shown = "\n".join(filter(None, (output, more.rstrip())))
         return {"output": shown, "returncode": int(code[1]), "exception_info": ""}
 
     def get_template_vars(self, **kwargs: Any) -> dict[str, Any]:

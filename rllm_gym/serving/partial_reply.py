@@ -6,6 +6,8 @@ from collections.abc import Callable, Sequence
 
 from rllm_gym.chat_server import streamable
 
+_CHARACTER_BYTES = 4  # at most, in UTF-8
+
 
 class PartialReply:
     """Decodes the tokens of a reply one at a time. It is a view: the reply itself is what the sampler returns.
@@ -28,21 +30,31 @@ class PartialReply:
     ) -> None:
         self._decode, self._send, self._tools, self._stop = decode, send, tools, stop
         self._text = ""
-        self._ids: list[int] = []  # the latest ones, of which the first _decoded are in the text
-        self._decoded = 0
+        self._ids: list[int] = []  # the latest ones
+        self._in_text = 0  # how many characters of what they decode to are in the text
+        self._ended = 0  # how many of them there were when one ended a character
+        self._least = 0  # how many of them are worth decoding
         self.sent = ""
 
     def add(self, token: int) -> None:
         """Append a token."""
         self._ids.append(token)
+        if len(self._ids) < self._least:
+            return
         # Some tokenizers decode the first token of a text in another way: the new ones are decoded after earlier ones.
         text = self._decode(self._ids)
+        known = len(text)
         if text.endswith("\ufffd"):
-            return
-        self._text += text[len(self._decode(self._ids[: self._decoded])) :]
-        del self._ids[: self._decoded]
-        self._decoded = len(self._ids)
-        content = streamable(self._text, tools=self._tools, stop=self._stop)
+            if len(self._ids) - self._ended < _CHARACTER_BYTES:
+                return
+            known -= 1  # these bytes are no character; but one may have begun with the last of them
+            self._least = len(self._ids) * 5 // 4 + 1  # otherwise the time would be quadratic in their number
+        self._text += text[self._in_text : known]
+        self._in_text = max(self._in_text, known)
+        if known == len(text):
+            del self._ids[: self._ended]
+            self._in_text, self._ended, self._least = len(self._decode(self._ids)), len(self._ids), 0
+        content = streamable(self._text, tools=self._tools, stop=self._stop, sent=len(self.sent))
         if len(content) > len(self.sent):
             self.sent = content
             self._send(content)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
+import socket
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -226,6 +228,81 @@ def test_a_request_is_cancelled_when_its_client_is_gone() -> None:
         raise AssertionError
 
     serve(use, never)
+
+
+@pytest.mark.parametrize(("path", "asked"), [("chat/completions", ASK), ("responses", {"input": "hi"})])
+def test_a_client_that_does_not_read_loses_its_connection(
+    path: str, asked: Body, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """And so its place and its descriptor, without an error in the log: a client could fill that."""
+    monkeypatch.setattr("rllm_gym.chat_server.server._READ_S", 0.01)
+    long = 1 << 24
+
+    async def respond(request: ChatRequest) -> ChatReply:
+        return ChatReply({"role": "assistant", "content": "x" * (long if request.stream else 1)}, "stop")
+
+    async def run() -> None:
+        async with ChatServer(respond, max_replies=1) as server, aiohttp.ClientSession() as session:
+            host, port = server.url.removeprefix("http://").removesuffix("/v1").split(":")
+            with socket.create_connection((host, int(port))) as client:
+                client.setblocking(False)
+                body = json.dumps({**asked, "stream": True})
+                head = f"POST /v1/{path} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {server.key}\r\n"
+                loop = asyncio.get_running_loop()
+                await loop.sock_sendall(client, f"{head}Content-Length: {len(body)}\r\n\r\n{body}".encode())
+                assert (await loop.sock_recv(client, 12)) == b"HTTP/1.1 200"
+
+                async def has_place() -> bool:
+                    headers = {"Authorization": f"Bearer {server.key}"}
+                    async with session.post(f"{server.url}/chat/completions", json=ASK, headers=headers) as answer:
+                        return answer.status == 200
+
+                await auntil(has_place)
+                received = 0
+                try:
+                    while data := await asyncio.wait_for(loop.sock_recv(client, 1 << 20), 60):
+                        received += len(data)
+                except ConnectionResetError:
+                    pass
+                assert received < long, "the rest was kept for it"
+
+    with caplog.at_level(logging.ERROR):
+        asyncio.run(run())
+    assert not caplog.records
+
+
+def test_a_reply_that_is_cancelled_has_its_place_until_it_has_ended() -> None:
+    """And the server does not end before."""
+
+    async def run() -> None:
+        cancelled, ending, ended = asyncio.Event(), asyncio.Event(), asyncio.Event()
+
+        async def respond(request: ChatRequest) -> ChatReply:
+            assert request.on_part is not None
+            request.on_part(ChatReply({"role": "assistant", "content": "a"}, ""))
+            try:
+                await asyncio.get_running_loop().create_future()
+            finally:
+                cancelled.set()
+                await ending.wait()
+                for _ in range(1000):  # iterations of the event loop, many more than the server's end takes
+                    await asyncio.sleep(0)
+                ended.set()
+            raise AssertionError
+
+        options: Any = {"max_replies": 1, "shutdown_s": 0.001}
+        async with ChatServer(respond, **options) as server, aiohttp.ClientSession() as session:
+            url, headers = f"{server.url}/chat/completions", {"Authorization": f"Bearer {server.key}"}
+            answer = await session.post(url, json={**ASK, "stream": True}, headers=headers)
+            assert b'"content": "a"' in await answer.content.readline()
+            answer.close()
+            await asyncio.wait_for(cancelled.wait(), 60)
+            async with session.post(url, json=ASK, headers=headers) as refused:
+                assert refused.status == 429
+            ending.set()
+        assert ended.is_set()
+
+    asyncio.run(run())
 
 
 def test_requests_above_the_limit_are_refused_before_their_bodies_are_read(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -19,6 +19,7 @@ import pytest
 from rllm_gym.core import Episode, Outcome, StopReason
 from rllm_gym.engine import AgentWorkflowEngine
 from rllm_gym.engine.workflows import AgentProgram
+from rllm_gym.engine.workflows.agent_program import ProgramSteps
 from rllm_gym.samplers import SamplingRequest, ScriptedSampler
 from tests.chat.templates import make_tokenizer
 from tests.engine.environments import BreaksOnce, Quiz
@@ -208,33 +209,50 @@ def test_a_program_can_act_in_the_environment_and_is_graded_by_what_it_did() -> 
     ]
 
 
-async def leaves(observation: str, base_url: str, api_key: str) -> str:
-    """Ask for a step, and go away in the middle of it."""
-    await solve(observation, base_url, api_key)
-    host, port = base_url.removeprefix("http://").removesuffix("/v1").split(":")
-    body = json.dumps({"action": "2"})
-    head = f"POST /v1/step HTTP/1.1\r\nHost: {host}\r\nAuthorization: Bearer {api_key}\r\n"
-    _, writer = await asyncio.open_connection(host, int(port))
-    writer.write(f"{head}Content-Length: {len(body)}\r\n\r\n{body}".encode())
-    assert await asyncio.to_thread(Slow.begun.wait, 60)
-    writer.close()
-    Slow.go_on.set()
-    return "4"
-
-
 class Slow(Quiz):
-    begun = threading.Event()
-    go_on = threading.Event()
+    def __init__(self, begun: threading.Event, go_on: threading.Event) -> None:
+        super().__init__()
+        self._begun, self._go_on = begun, go_on
 
     def _act(self, action: str) -> Outcome:
-        self.begun.set()
-        assert self.go_on.wait(60)
+        self._begun.set()
+        assert self._go_on.wait(60)
         return super()._act(action)
 
 
-def test_a_step_whose_client_is_gone_ends_before_the_episode_does() -> None:
+def test_a_step_whose_client_is_gone_ends_before_the_episode_does(monkeypatch: pytest.MonkeyPatch) -> None:
     """Otherwise the environment would be used twice at a time, or end in the middle of an action."""
-    engine = AgentWorkflowEngine(AgentProgram(function=leaves), env=Slow, sampler=ScriptedSampler(lambda _: "fine"))
+    begun, go_on, noticed = threading.Event(), threading.Event(), asyncio.Event()
+    step = ProgramSteps.step
+
+    async def noticing(steps: ProgramSteps, action: str) -> dict[str, Any]:
+        try:
+            return await step(steps, action)
+        except asyncio.CancelledError:
+            noticed.set()
+            raise
+
+    async def leaves(observation: str, base_url: str, api_key: str) -> str:
+        """Ask for a step, and go away in the middle of it."""
+        await solve(observation, base_url, api_key)
+        host, port = base_url.removeprefix("http://").removesuffix("/v1").split(":")
+        body = json.dumps({"action": "2"})
+        head = f"POST /v1/step HTTP/1.1\r\nHost: {host}\r\nAuthorization: Bearer {api_key}\r\n"
+        _, writer = await asyncio.open_connection(host, int(port))
+        writer.write(f"{head}Content-Length: {len(body)}\r\n\r\n{body}".encode())
+        assert await asyncio.to_thread(begun.wait, 60)
+        writer.close()
+        await asyncio.wait_for(noticed.wait(), 60)
+        go_on.set()
+        return "4"
+
+    monkeypatch.setattr(ProgramSteps, "step", noticing)
+    engine = AgentWorkflowEngine(
+        AgentProgram(function=leaves),
+        env=Slow,
+        env_kwargs={"begun": begun, "go_on": go_on},
+        sampler=ScriptedSampler(lambda _: "fine"),
+    )
     (episode,) = engine.run_sync([4])
     assert (episode.fault, episode.reward, episode.stop_reason) == (None, 0.125, StopReason.FAILURE)
 

@@ -18,7 +18,7 @@ from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from rllm_gym.core import StopReason, Task
-from rllm_gym.engine import AgentWorkflowEngine, Deadlines, load_episodes
+from rllm_gym.engine import AgentWorkflowEngine, load_episodes
 from rllm_gym.engine.workflows import AgentProgram
 from rllm_gym.envs.swe.repositories import gold_patch, swe_tasks
 from rllm_gym.envs.swe.rows import read_task
@@ -38,6 +38,7 @@ COMMAND = [
     *("--output", "{folder}/trajectory.json", "--config", "mini.yaml", "--config", "agent.agent_class=default"),
     *("--environment-class", "rllm_gym.integrations.mini_swe_agent.SandboxEnvironment"),
 ]
+TIMEOUT = 1_800.0
 LOOK = "ls; echo pager: $PAGER; exit 3"
 SUBMIT = "echo COMPLETE_TASK_AND_SUBMIT_FINAL_OUTPUT"
 FORGE = """cat <<'END' > conftest.py
@@ -93,13 +94,12 @@ def test_its_work_is_graded_by_the_environment_and_its_tokens_are_those_that_wer
 
     tokenizer = make_tokenizer("qwen2.5")
     engine = AgentWorkflowEngine(
-        AgentProgram(COMMAND),
+        AgentProgram(COMMAND, timeout=TIMEOUT),
         env="rllm/SWE-v0",
         env_kwargs={"max_turns": 4},
         sampler=ScriptedSampler(play, tokenizer),
         sampling_params=SamplingParams(max_tokens=4096),
         n_parallel=2,
-        deadlines=Deadlines(step=300.0),
     )
     episodes = engine.run_sync([task.task_id for task in tasks])
     assert [(episode.fault, episode.metrics) for episode in episodes] == [(None, {"program_failed": 0.0})] * 4
@@ -120,6 +120,8 @@ def test_its_work_is_graded_by_the_environment_and_its_tokens_are_those_that_wer
         assert task.content.strip() in first
         assert '"returncode": 3' in second
         assert "pager: cat" in second
+    third = tokenizer.decode(episodes[1].trajectories[0].steps[2].tokens.context_ids)
+    assert "There was no output" not in third, "that is no output of the command"
 
 
 class ScriptedModel(TorchSampler):
@@ -162,8 +164,7 @@ def test_grpo_trains_on_its_episodes(tmp_path: Path) -> None:
             "id": "rllm/SWE-v0",
             "kwargs": {"tasks": [task.to_json()]},
             "agent": "rllm_gym.engine.workflows:AgentProgram",
-            "agent_kwargs": {"command": COMMAND},
-            "step_timeout": 300.0,
+            "agent_kwargs": {"command": COMMAND, "timeout": TIMEOUT},
         },
         "model": {"path": str(model), "tuning": "full"},
         "sampling": {"max_tokens": 4096},

@@ -84,9 +84,9 @@ class AgentProgram(Workflow):
     async def run(self, task: WorkflowTask, context: WorkflowContext) -> Episode:
         env = await context.env()
         observation, _ = await env.reset()
-        recorder, acting = CallRecorder(context, self.roles[0]), _Acting(env)
+        recorder, steps = CallRecorder(context, self.roles[0]), ProgramSteps(env)
         failed = False
-        async with ChatServer(recorder.respond, step=acting.step) as server:
+        async with ChatServer(recorder.respond, step=steps.step) as server:
             try:
                 async with asyncio.timeout(self.timeout):
                     answer = await self._answer(context, str(observation), server)
@@ -101,10 +101,10 @@ class AgentProgram(Workflow):
         if not recorder.num_replies:
             raise RuntimeError(f"{self._name} asked for no reply at its OPENAI_BASE_URL")
         context.metrics["program_failed"] = float(failed)
-        await acting.finish("" if failed else answer)
+        await steps.finish("" if failed else answer)
         stop_reason = env.stop_reason
         if not env.done:
-            stop_reason = StopReason.FAILURE if acting.has_acted else StopReason.MAX_TURNS
+            stop_reason = StopReason.FAILURE if steps.has_acted else StopReason.MAX_TURNS
         if failed and recorder.cut is not None and not env.success:
             stop_reason = recorder.cut
         return recorder.episode(reward=env.reward, success=env.success, stop_reason=stop_reason, info=env.info)
@@ -157,7 +157,7 @@ class AgentProgram(Workflow):
             await asyncio.to_thread(launcher.close)
 
 
-class _Acting:
+class ProgramSteps:
     """The environment of an episode, for a program that acts in it: one step after the other.
 
     Attributes:
@@ -226,8 +226,8 @@ async def _run(launcher: ProgramLauncher, spec: LaunchSpec, stdin: Path) -> str:
             writer.close()
             async with asyncio.timeout(_END_S):
                 await reports.read()  # ends when all processes are gone
-        for each in outputs:
-            each.cancel()
+        for task in outputs:
+            task.cancel()
     if ended.get("status") != 0:
         raise ProgramFailed(f"it ended with status {ended.get('status')}; its stderr ends with:\n{errors.strip()}")
     return output
