@@ -474,9 +474,9 @@ def test_a_failed_refresh_fails_one_request() -> None:
         def refresh(self) -> bool:
             raise sqlite3.OperationalError("database or disk is full")
 
-        def state(self, known: int | None) -> dict[str, Any]:
+        def state(self, known: int | None = None) -> dict[str, Any]:
             self.asked.set()
-            self.failed.wait()
+            self.failed.wait(60)
             return {}
 
     index = Index()
@@ -484,7 +484,7 @@ def test_a_failed_refresh_fails_one_request() -> None:
 
     async def ask_twice() -> Any:
         first = asyncio.create_task(server._state({}))
-        await asyncio.to_thread(index.asked.wait)
+        await asyncio.to_thread(index.asked.wait, 60)
         try:
             with pytest.raises(sqlite3.OperationalError):
                 await server._state({})
