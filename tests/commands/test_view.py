@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import io
 import json
+import os
 import random
 import signal
+import sqlite3
+import stat
 import statistics
 import subprocess
 import sys
@@ -22,10 +27,13 @@ from commands.view_server import episode, viewing
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from rllm_gym.commands.errors import CommandError
 from rllm_gym.commands.extras import advice_for_missing
 from rllm_gym.commands.view import run_files
 from rllm_gym.commands.view.episode_index import EpisodeIndex
 from rllm_gym.commands.view.run_files import Cursor, FilterError, new_lines, open_runs
+from rllm_gym.commands.view.server import ViewServer
+from rllm_gym.commands.view.token_text import TokenTexts
 from rllm_gym.commands.view.transcript import png, read_transcript
 from rllm_gym.core import StopReason
 from rllm_gym.engine import load_episodes, save_episodes
@@ -152,8 +160,14 @@ def test_a_file_is_followed_while_it_grows_is_replaced_and_deleted(
     )  # replaced by a longer one, then in place by one of equal length
     assert seen() == (4, 0)
     file.write_bytes(file.read_bytes().replace(b'"reward":0.', b'"reward":9.'))
+    os.utime(file, (0, 1))  # the clock of the file system can be too coarse
     assert seen() == (4, 0)
     assert index.episodes({})["means"]["reward"] > 6
+    # Only the first line, so that the last bytes are the same; read by another process.
+    file.write_bytes(file.read_bytes().replace(b'"reward":9.', b'"reward":8.', 1))
+    os.utime(file, (0, 2))
+    with opened(tmp_path, tmp_path / "run") as again:
+        assert again.episodes({"reward_max": ["8.9"]})["count"] == 1
     file.unlink()
     assert seen() == (0, 0)
 
@@ -216,7 +230,13 @@ def test_nothing_outside_of_the_runs_can_be_read(run: Path, tmp_path: Path) -> N
         assert b"secret" not in viewer.request("/api/export")[2]
         for path in (
             *("episodes?limit=501", "episodes?offset=-1", "episodes?order=reward;drop", "metrics?run=other"),
-            *("metrics?run=my-run&cursor=1", "transcript?run=my-run", "transcript?run=my-run&file=a&line=1e9"),
+            *(
+                "groups?task=x" + "&task=x" * 1_001,
+                "state?version=x",
+                "metrics?run=my-run&cursor=1",
+                "transcript?run=my-run",
+                "transcript?run=my-run&file=a&line=1e9",
+            ),
         ):
             status, _, body = viewer.request(f"/api/{path}")
             assert status == 400, path
@@ -317,6 +337,8 @@ json_values = st.recursive(
 )
 @example({"__rllm__": "array", "dtype": "O", "shape": [1], "value": "AAAA"}, "observation")
 @example({"__rllm__": "set", "value": [[1]]}, "info")
+@example({"__rllm__": "float", "value": 10**400}, "observation")
+@example({"__rllm__": "array", "dtype": "(1,f8", "shape": [1], "value": ""}, "action")
 @example({"ids": [1], "context_ids": [10**400, "x"], "logprobs": [10**400]}, "tokens")
 def test_any_json_in_a_line_is_shown_in_some_way(value: Any, field: str) -> None:
     step = {"response": "r", field: value}
@@ -348,12 +370,15 @@ def test_the_arguments_are_checked(run: Path, tmp_path: Path) -> None:
 def test_the_process_serves_until_ctrl_c(run: Path, tmp_path: Path) -> None:
     words = [sys.executable, "-m", "rllm_gym", "view", str(run), "--port", "0", "--index", str(tmp_path / "i.sqlite")]
     with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
-        assert process.stdout is not None
-        url = process.stdout.readline().split(" at ")[1].split()[0]
-        with urllib.request.urlopen(f"{url}api/state", timeout=60) as response:
-            assert set(json.load(response)["runs"]) == {"my-run"}
-        process.send_signal(signal.SIGINT)
-        assert process.communicate(timeout=120)[1] == ""
+        try:
+            assert process.stdout is not None
+            url = process.stdout.readline().split(" at ")[1].split()[0]
+            with urllib.request.urlopen(f"{url}api/state", timeout=60) as response:
+                assert set(json.load(response)["runs"]) == {"my-run"}
+            process.send_signal(signal.SIGINT)
+            assert process.communicate(timeout=120)[1] == ""
+        finally:
+            process.kill()
     assert process.returncode == 0
 
 
@@ -392,9 +417,82 @@ def test_runs_of_the_same_name_are_told_apart(tmp_path: Path) -> None:
     assert opened(tmp_path, tmp_path / "b/run/test.jsonl").episodes({})["count"] == 1
 
 
-def test_a_damaged_index_is_made_again(run: Path, tmp_path: Path) -> None:
-    (tmp_path / "index.sqlite").write_bytes(b"no database " * 400)
-    assert opened(tmp_path, run).episodes({})["count"] == 21
+def test_a_damaged_index_is_made_again(run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    (tmp_path / "rllm-gym").mkdir()
+    index = EpisodeIndex(None, open_runs([run]))
+    path = index._path
+    path.write_bytes(b"no database " * 400)
+    with index:
+        index.refresh()
+        assert index.episodes({})["count"] == 21
+        size = path.stat().st_size
+        with path.open("r+b") as file:  # all pages but the first
+            file.seek(4096)
+            file.write(b"\xff" * (size - 4096))
+        with pytest.raises(sqlite3.DatabaseError):
+            index.episodes({})
+        index.refresh()
+        assert index.episodes({})["count"] == 21
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+
+
+def test_a_file_that_is_no_index_is_left_alone(run: Path, tmp_path: Path) -> None:
+    (tmp_path / "notes.txt").write_text("my notes " * 99)
+    with contextlib.closing(sqlite3.connect(tmp_path / "other.sqlite")) as db:
+        db.execute("CREATE TABLE files(id INTEGER)")
+    contents = {name: (tmp_path / name).read_bytes() for name in ("notes.txt", "other.sqlite")}
+    for name in (*contents, "my-run"):
+        with pytest.raises(CommandError, match=f"{name} cannot be used as the index.*--index FILE"):
+            EpisodeIndex(tmp_path / name, open_runs([run])).__enter__()
+    assert {name: (tmp_path / name).read_bytes() for name in contents} == contents
+
+
+def test_files_are_listed_once_per_refresh_and_not_followed_out_of_a_run(
+    run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    save_episodes(tmp_path / "secret.jsonl", [episode(1)])
+    index = opened(tmp_path, run)
+    monkeypatch.setattr("rllm_gym.commands.view.episode_index.episode_files", None)
+    state = index.state()
+    assert [file["episodes"] for file in state["runs"]["my-run"]["files"]] == [1, 10, 10]
+    assert "files" not in index.state(state["version"])["runs"]["my-run"]
+    name = "episodes/validation-000000.jsonl"
+    assert index.location("my-run", name, 1) is not None
+    assert len(index.locations({"file": [name]})) == 10
+    (run / name).unlink()
+    (run / name).symlink_to(tmp_path / "secret.jsonl")
+    assert index.location("my-run", name, 1) is None
+    assert index.locations({"file": [name]}) == []
+
+
+def test_a_failed_refresh_fails_one_request() -> None:
+    class Index:
+        def __init__(self) -> None:
+            self.asked, self.failed = threading.Event(), threading.Event()
+
+        def refresh(self) -> bool:
+            raise sqlite3.OperationalError("database or disk is full")
+
+        def state(self, known: int | None = None) -> dict[str, Any]:
+            self.asked.set()
+            self.failed.wait(60)
+            return {}
+
+    index = Index()
+    server = ViewServer([], index, TokenTexts())  # type: ignore[arg-type]
+
+    async def ask_twice() -> Any:
+        first = asyncio.create_task(server._state({}))
+        await asyncio.to_thread(index.asked.wait, 60)
+        try:
+            with pytest.raises(sqlite3.OperationalError):
+                await server._state({})
+        finally:
+            index.failed.set()
+        return await first
+
+    assert asyncio.run(ask_twice()) == {"indexing": False}
 
 
 @given(st.lists(st.binary(max_size=6).map(lambda text: text.replace(b"\n", b"")), max_size=9), st.integers(1, 30))

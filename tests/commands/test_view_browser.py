@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from commands.view_server import Viewer, episode, viewing
 
-from rllm_gym.core import StopReason
+from rllm_gym.core import Step, StopReason, Trajectory, TurnTokens
 from rllm_gym.engine import save_episodes
 from tests.browser.long_timeouts import require_chromium
 
@@ -23,8 +23,10 @@ SCRIPT = "document.documentElement.dataset.hacked = 1"
 HOSTILE = (
     f"<script>{SCRIPT}</script><img src=x onerror='{SCRIPT}'><svg onload='{SCRIPT}'></svg></pre>"
     f"<iframe src='javascript:parent.{SCRIPT}'></iframe><a href='javascript:{SCRIPT}' class='row-link'>x</a>"
-    "\"'><style>*{display:none}</style>\x1b[31m\u202e"
+    "\"'><style>*{display:none}</style>\x1b[31m"
 )
+UNSEEN = "\u202e\u200b\u00ad\u2060\u180e\u2028\u115f\u3164\ufe0f\U000e0041\U000e0100"
+HOSTILE += UNSEEN
 
 
 @pytest.fixture(scope="module")
@@ -113,6 +115,7 @@ def test_an_address_leads_to_the_same_view(viewer: tuple[Viewer, Path], page: Pa
     expect(page.locator(".columns article")).to_have_count(2)
     page.goto(f"{viewer[0].url}/#/compare?change=gained")
     expect(page.locator("#count")).to_have_text("5 common tasks")
+    expect(page.locator("tbody")).to_contain_text("higher success")
     page.locator("a.row-link").first.click()
     expect(page.locator(".columns article")).to_have_count(2)
     expect(page.get_by_text("reply differs")).to_have_count(2)
@@ -120,20 +123,71 @@ def test_an_address_leads_to_the_same_view(viewer: tuple[Viewer, Path], page: Pa
     expect(page.locator("#main")).to_contain_text("no episode at line 1")
 
 
-def test_what_a_run_writes_appears(viewer: tuple[Viewer, Path], page: Page) -> None:
+def test_what_a_run_writes_appears(tmp_path: Path, page: Page) -> None:
+    run = tmp_path / "my-run"
+    save_episodes(run / "episodes" / "train-000001.jsonl", [episode(n) for n in range(2)])
+    rows = [{"step": n, "success": n / 30_000} for n in range(30_001)]  # more than the page keeps, the last of them 1
+    (run / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in [{"step": -1, "success": 0}, *rows]))
+    with viewing(tmp_path, [run]) as viewer:
+        page.goto("about:blank")
+        page.goto(f"{viewer.url}/#/episodes?kind=train")
+        expect(page.locator("#count")).to_have_text("2 episodes")
+        page.route("**/api/metrics*", lambda route: route.abort())
+        save_episodes(run / "episodes" / "train-000011.jsonl", [episode(n, success=False) for n in range(3)])
+        viewer.indexed()
+        for _ in range(3):
+            with page.expect_response("**/api/state*"):
+                pass
+        expect(page.locator("#status")).to_have_text("the server does not answer")
+        page.unroute("**/api/metrics*")
+        expect(page.locator("#count")).to_have_text("5 episodes")
+        page.keyboard.press("1")
+        expect(page.locator(".legend").first).to_have_text("my-run 1")
+        with (run / "metrics.jsonl").open("a") as file:
+            file.write('{"step": 30001, "success": 0.125}\nnonsense\n')
+        expect(page.locator(".legend").first).to_contain_text("my-run 0.125")
+        expect(page.locator("#status")).to_have_text("1 line skipped")
+        page.locator("#status a").click()
+        expect(page.locator("tbody")).to_contain_text("metrics.jsonl")
+
+
+def test_a_filter_keeps_the_focus_and_what_is_typed(viewer: tuple[Viewer, Path], page: Page) -> None:
     page.goto("about:blank")
-    page.goto(f"{viewer[0].url}/#/episodes?kind=train")
+    page.goto(f"{viewer[0].url}/#/episodes?file=episodes/validation-000010.jsonl")
+    expect(page.locator("#count")).to_have_text("11 episodes")
+    page.get_by_label("task contains").fill("task/3")
+    page.keyboard.press("Tab")
+    page.keyboard.type("task/")
+    expect(page.locator("#count")).to_have_text("2 episodes")
+    group = page.get_by_label("group", exact=True)
+    expect(group).to_be_focused()
+    expect(group).to_have_value("task/")
+    page.keyboard.type("9@1")
+    page.keyboard.press("Enter")
     expect(page.locator("#count")).to_have_text("0 episodes")
-    save_episodes(viewer[1] / "episodes" / "train-000011.jsonl", [episode(n, success=False) for n in range(3)])
-    expect(page.locator("#count")).to_have_text("3 episodes")
-    page.keyboard.press("1")
-    expect(page.locator(".legend").first).to_contain_text("my-run 1")
-    with (viewer[1] / "metrics.jsonl").open("a") as file:
-        file.write('{"step": 10, "success": 0.125}\nnonsense\n')
-    expect(page.locator(".legend").first).to_contain_text("my-run 0.125")
-    expect(page.locator("#status")).to_have_text("1 line skipped")
-    page.locator("#status a").click()
-    expect(page.locator("tbody")).to_contain_text("metrics.jsonl")
+    page.go_back()
+    expect(page.locator("#count")).to_have_text("2 episodes")
+    expect(group).to_have_value("")
+    page.get_by_title("remove this filter").click()
+    expect(page.locator("#count")).to_have_text("4 episodes")
+
+
+def test_long_episodes_are_shown_in_parts_and_each_turn_has_an_address(tmp_path: Path, page: Page) -> None:
+    ids = tuple(range(1_600))
+    step = Step("a question", [], "a reply", tokens=TurnTokens((1,), ids, (-0.5,) * 1_600))
+    trajectory = Trajectory("agent", steps=[step] * 2, trainable=False)
+    save_episodes(tmp_path / "run" / "long.jsonl", [episode(n, task="t", trajectories=[trajectory]) for n in range(8)])
+    with viewing(tmp_path, [tmp_path / "run"]) as viewer:
+        page.goto(f"{viewer.url}/#/group?run=run&file=long.jsonl&group=t@1&mode=probability")
+        expect(page.locator(".columns article")).to_have_count(8)
+        expect(page.get_by_text("more tokens").first).to_be_attached()
+        assert 0 < page.locator(".tokens span").count() <= 24_000
+        page.get_by_role("link", name="turn 2", exact=True).first.click()
+        expect(page).to_have_url(re.compile(r"#/episode\?.*line=1&turn=2"))
+        expect(page.locator(".turn > h4").nth(1)).to_be_in_viewport()
+        page.locator(".tokens .sampled").nth(1_605).hover()
+        expect(page.locator("#tip")).to_contain_text("mask 0")
+        page.goto("about:blank")
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
@@ -150,8 +204,7 @@ def test_hostile_episodes_are_text_in_every_view(viewer: tuple[Viewer, Path], pa
         assert page.evaluate("document.querySelectorAll('main script, main img, iframe, main style').length") == 0
         assert page.evaluate("[...document.links].every(link => link.protocol !== 'javascript:')")
         text = page.locator("#main").inner_text()
-        assert "\x1b" not in text
-        assert "\u202e" not in text
+        assert not set("\x1b" + UNSEEN) & set(text)
     background = page.evaluate("getComputedStyle(document.body).backgroundColor")
     assert background == {"light": "rgb(251, 250, 248)", "dark": "rgb(21, 22, 24)"}[scheme]
     page.keyboard.press("d")

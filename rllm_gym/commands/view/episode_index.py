@@ -13,12 +13,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self
 
+from rllm_gym.commands.errors import CommandError
 from rllm_gym.commands.view.run_files import Cursor, EpisodeFile, FilterError, Line, Run, episode_files, new_lines
 
-_FORMAT = 1
+_FORMAT = 2
+_APPLICATION = 0x726C6700 + _FORMAT  # SQLite's application_id of an index
 _BATCH_BYTES = 16 << 20
 _MAX_TEXT_CHARS = 1_000
 _BAD_LINES_KEPT = 100
+_MAX_ALTERNATIVES = 100
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS files(
   id INTEGER PRIMARY KEY, run TEXT NOT NULL, name TEXT NOT NULL, kind TEXT NOT NULL, step INTEGER,
@@ -65,21 +68,35 @@ class EpisodeIndex:
 
     def __init__(self, path: Path | None, runs: Sequence[Run]) -> None:
         self._path = path or _default_path()
+        self._replaceable = path is None
+        self._damaged = False
         self._runs = {str(run.path): run for run in runs}
         self._refreshing = threading.Lock()
         self._closed = False
         self._stops: tuple[int, list[str]] = (0, [])
         self._complete: dict[Path, tuple[int, ...]] = {}  # inode, size and time of files without new lines
+        self._files: dict[str, dict[str, EpisodeFile]] = {}  # of each run by name, as listed last
+        self._sizes: dict[Path, int] = {}
 
     def __enter__(self) -> Self:
-        self._path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        """Open the file.
+
+        Raises:
+            CommandError: It cannot be used. Only the default one is replaced if it is damaged.
+        """
         try:
-            self._create()
-        except sqlite3.DatabaseError as error:
-            if isinstance(error, sqlite3.OperationalError):
-                raise
-            self._path.unlink()  # not a database
-            self._create()
+            self._path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+            try:
+                self._create()
+            except sqlite3.DatabaseError:
+                if not (self._damaged and self._replaceable):
+                    raise
+                self._replace()
+        except (OSError, sqlite3.Error) as error:
+            raise CommandError(
+                f"{self._path} cannot be used as the index: {error}; --index FILE takes that of an index, or a new one"
+            ) from error
+        self._list()
         return self
 
     def __exit__(self, *error: object) -> None:
@@ -92,18 +109,24 @@ class EpisodeIndex:
         if not self._refreshing.acquire(blocking=False):
             return False
         try:
+            if self._damaged and self._replaceable:
+                self._replace()
+            self._list()
             changed = False
-            for run in self._runs.values():
-                files = episode_files(run)
-                changed |= self._forget(run, {file.name for file in files})
-                for file in files:
+            for path, run in self._runs.items():
+                changed |= self._forget(run)
+                for file in self._files[path].values():
                     changed |= self._read_all(run, file)
             return changed
         finally:
             self._refreshing.release()
 
-    def state(self) -> dict[str, Any]:
-        """Return for each run its files with episodes, bad lines and bytes; and a version, which changes with them."""
+    def state(self, known: int | None = None) -> dict[str, Any]:
+        """Return for each run its files with episodes, bad lines and bytes; and a version, which changes with them.
+
+        Args:
+            known: The version that the caller has; its files are not repeated.
+        """
         with self._connect() as db:
             rows = db.execute(
                 "SELECT run, name, kind, step, bad, cursor FROM files "
@@ -120,18 +143,19 @@ class EpisodeIndex:
                 self._stops = version, [stop for (stop,) in stops]
         runs: dict[str, dict[str, Any]] = {}
         for path, run in self._runs.items():
-            sizes = {file.name: file.path.stat().st_size for file in episode_files(run)}
-            own = [(*row[1:5], Cursor.parse(row[5])) for row in rows if row[0] == path]
+            sizes = {name: self._sizes.get(file.path, 0) for name, file in self._files[path].items()}
+            indexed = [(*row[1:5], Cursor.parse(row[5])) for row in rows if row[0] == path]
             runs[run.name] = {
                 "path": path,
                 "bytes": sum(sizes.values()),
-                "indexed": sum(min(cursor.offset, sizes.get(name, 0)) for name, _, _, _, cursor in own),
-                "bad": sum(bad for _, _, _, bad, _ in own),
-                "files": [
-                    {"name": name, "kind": kind, "step": step, "episodes": cursor.line - bad}
-                    for name, kind, step, bad, cursor in own
-                ],
+                "indexed": sum(min(cursor.offset, sizes.get(name, 0)) for name, _, _, _, cursor in indexed),
+                "bad": sum(bad for _, _, _, bad, _ in indexed),
             }
+            if known != version:
+                runs[run.name]["files"] = [
+                    {"name": name, "kind": kind, "step": step, "episodes": cursor.line - bad}
+                    for name, kind, step, bad, cursor in indexed
+                ]
         return {"version": version, "runs": runs, "stops": self._stops[1]}
 
     def bad_lines(self) -> list[dict[str, Any]]:
@@ -231,7 +255,7 @@ class EpisodeIndex:
             for row in rows
         ]
 
-    def places(self, filters: Mapping[str, Sequence[str]]) -> list[tuple[Path, int, int]]:
+    def locations(self, filters: Mapping[str, Sequence[str]]) -> list[tuple[Path, int, int]]:
         """Return file, offset and length of the line of each selected episode.
 
         Raises:
@@ -244,16 +268,16 @@ class EpisodeIndex:
                 "ORDER BY file, line",
                 values,
             ).fetchall()
-        known = {(path, file.name): file.path for path, run in self._runs.items() for file in episode_files(run)}
-        return [(known[run, name], offset, length) for run, name, offset, length in rows if (run, name) in known]
+        paths = {file: self._path_of(*file) for file in {(run, name) for run, name, _, _ in rows}}
+        return [(path, offset, length) for run, name, offset, length in rows if (path := paths[run, name])]
 
-    def place(self, run: str, file: str, line: int) -> tuple[Path, int, int] | None:
-        """Return where an episode is, or ``None`` if there is none."""
+    def location(self, run: str, file: str, line: int) -> tuple[Path, int, int] | None:
+        """Return file, offset and length of the line of an episode, or ``None`` if there is none."""
         with contextlib.suppress(FilterError), self._connect() as db:
             row = db.execute(
                 "SELECT offset, length FROM episodes WHERE file = ? AND line = ?", (self._file_id(run, file), line)
             ).fetchone()
-            path = next((item.path for item in episode_files(self.run(run)) if item.name == file), None)
+            path = self._path_of(str(self.run(run).path), file)
             return None if row is None or path is None else (path, *row)
         return None
 
@@ -270,27 +294,59 @@ class EpisodeIndex:
 
     # Private methods
 
-    def _connect(self) -> contextlib.AbstractContextManager[sqlite3.Connection]:
-        db = sqlite3.connect(self._path, timeout=60.0, isolation_level=None)
-        db.execute("PRAGMA synchronous = OFF")  # a cache
-        db.execute("PRAGMA mmap_size = 268435456")
-        return contextlib.closing(db)
+    @contextlib.contextmanager
+    def _connect(self) -> Iterator[sqlite3.Connection]:
+        with contextlib.closing(sqlite3.connect(self._path, timeout=60.0, isolation_level=None)) as db:
+            try:
+                db.execute("PRAGMA synchronous = OFF")  # a cache
+                db.execute("PRAGMA mmap_size = 268435456")
+                yield db
+            except sqlite3.DatabaseError as error:
+                # Subclasses are raised for the rest, such as a lock or a full disk.
+                self._damaged |= type(error) is sqlite3.DatabaseError
+                raise
 
     def _create(self) -> None:
+        if not self._path.exists():
+            self._path.touch(mode=0o600)  # it has texts of faults
         with self._connect() as db:
+            (tables,) = db.execute("SELECT count(*) FROM sqlite_master").fetchone()
+            if tables and db.execute("PRAGMA application_id").fetchone() != (_APPLICATION,):
+                raise sqlite3.DatabaseError("it was written by another program or version")
             db.execute("PRAGMA journal_mode = WAL")
-            db.executescript(_SCHEMA)
+            db.executescript(f"BEGIN IMMEDIATE; PRAGMA application_id = {_APPLICATION}; {_SCHEMA} COMMIT;")
             # Files of runs that have been deleted.
             for (path,) in db.execute("SELECT DISTINCT run FROM files").fetchall():
                 if not Path(path).exists():
                     for (file,) in db.execute("SELECT id FROM files WHERE run = ?", (path,)).fetchall():
                         _delete(db, file)
 
-    def _forget(self, run: Run, names: set[str]) -> bool:
+    def _replace(self) -> None:
+        """Make the file anew."""
+        for ending in ("", "-wal", "-shm"):
+            Path(f"{self._path}{ending}").unlink(missing_ok=True)
+        self._damaged = False
+        self._complete.clear()
+        self._create()
+
+    def _list(self) -> None:
+        files = {path: {file.name: file for file in episode_files(run)} for path, run in self._runs.items()}
+        sizes = {}
+        for file in (file for of_run in files.values() for file in of_run.values()):
+            with contextlib.suppress(OSError):
+                sizes[file.path] = file.path.stat().st_size
+        self._files, self._sizes = files, sizes
+
+    def _path_of(self, run: str, name: str) -> Path | None:
+        """Return the path of a file of episodes, if it is still no link."""
+        file = self._files[run].get(name)
+        return file.path if file is not None and file.path.resolve() == file.path else None
+
+    def _forget(self, run: Run) -> bool:
         """Delete the files that the run no longer has."""
         with self._connect() as db, _transaction(db):
             rows = db.execute("SELECT id, name FROM files WHERE run = ?", (str(run.path),)).fetchall()
-            gone = [file for file, name in rows if name not in names]
+            gone = [file for file, name in rows if name not in self._files[str(run.path)]]
             for file in gone:
                 _delete(db, file)
         return bool(gone)
@@ -346,40 +402,42 @@ class EpisodeIndex:
 
     def _file_id(self, run: str, file: str) -> int:
         with self._connect() as db:
-            found = db.execute(
+            row = db.execute(
                 "SELECT id FROM files WHERE run = ? AND name = ?", (str(self.run(run).path), file)
             ).fetchone()
-        if found is None:
+        if row is None:
             raise FilterError(f"file={file!r:.200} is not a file of episodes of {run!r:.200}")
-        return int(found[0])
+        return int(row[0])
 
     def _where(self, filters: Mapping[str, Sequence[str]]) -> tuple[str, list[Any]]:
         names = filters.get("run") or [run.name for run in self._runs.values()]
-        paths = [str(self.run(name).path) for name in names]
+        paths = list({str(self.run(name).path) for name in names})
         files, values = [f"run IN ({_marks(paths)})"], [*paths]
         conditions: list[str] = []
-        own: list[Any] = []
-        for name, given in filters.items():
+        compared: list[Any] = []
+        for name, choices in filters.items():
             if name not in FILTERS:
                 raise FilterError(f"{name!r:.100} is not a filter; use {', '.join(sorted(FILTERS))}")
+            if name != "run" and len(choices) > _MAX_ALTERNATIVES:
+                raise FilterError(f"{name} has {len(choices)} values; give at most {_MAX_ALTERNATIVES}")
             if name in ("file", "kind"):
-                files.append(f"{_EXACT[name]} IN ({_marks(given)})")
-                values += given
+                files.append(f"{_EXACT[name]} IN ({_marks(choices)})")
+                values += choices
             elif name in _EXACT:
-                conditions.append(f"{_EXACT[name]} IN ({_marks(given)})")
-                own += given
+                conditions.append(f"{_EXACT[name]} IN ({_marks(choices)})")
+                compared += choices
             elif name == "task":
-                conditions.append(" OR ".join(["instr(task_id, ?)"] * len(given)))
-                own += given
+                conditions.append(" OR ".join(["instr(task_id, ?)"] * len(choices)))
+                compared += choices
             elif name in ("success", "fault"):
                 conditions.append({"success": "success = ?", "fault": "(fault != '') = ?"}[name])
-                own.append(_flag(name, given))
+                compared.append(_flag(name, choices[-1]))
             elif name != "run":
                 column, _, end = name.rpartition("_")
                 conditions.append(f"{_STEP if column == 'step' else column} {'>=' if end == 'min' else '<='} ?")
-                own.append(_number(name, given))
+                compared.append(_number(name, choices[-1]))
         where = f"file IN (SELECT id FROM files WHERE {' AND '.join(files)})"
-        return " AND ".join([where, *(f"({condition})" for condition in conditions)]), values + own
+        return " AND ".join([where, *(f"({condition})" for condition in conditions)]), values + compared
 
     def _row(self, row: Sequence[Any]) -> dict[str, Any]:
         named = dict(zip(_NAMES, row, strict=True))
@@ -469,17 +527,17 @@ def _finite(value: Any) -> float | None:
         return None
 
 
-def _flag(name: str, given: Sequence[str]) -> int:
-    if given[-1] not in ("0", "1"):
-        raise FilterError(f"{name}={given[-1]!r:.100} must be 0 or 1")
-    return int(given[-1])
+def _flag(name: str, text: str) -> int:
+    if text not in ("0", "1"):
+        raise FilterError(f"{name}={text!r:.100} must be 0 or 1")
+    return int(text)
 
 
-def _number(name: str, given: Sequence[str]) -> float:
+def _number(name: str, text: str) -> float:
     try:
-        value = float(given[-1])
+        value = float(text)
     except ValueError:
         value = math.nan
     if not math.isfinite(value):
-        raise FilterError(f"{name}={given[-1]!r:.100} must be a number")
+        raise FilterError(f"{name}={text!r:.100} must be a number")
     return value

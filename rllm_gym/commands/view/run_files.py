@@ -6,7 +6,7 @@ import os
 import re
 import zlib
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import astuple, dataclass, replace
 from pathlib import Path
 from typing import BinaryIO
 
@@ -16,7 +16,7 @@ METRICS = "metrics.jsonl"
 COMPLETIONS = "completions.jsonl"
 MAX_LINE_BYTES = 128 << 20
 """Longest line that is parsed: an episode of some thirty turns with screenshots."""
-_PATTERNS = ("*.jsonl", "episodes/*.jsonl", "dropped/*.jsonl")
+_FOLDERS = ("", "episodes", "dropped")
 _STEP = re.compile(r"(validation|train)-(\d{1,12})")
 _TAIL_BYTES = 256
 
@@ -67,22 +67,30 @@ class EpisodeFile:
 
 @dataclass(frozen=True, slots=True)
 class Cursor:
-    """How far a file has been read. A file whose bytes before it have changed is read from the beginning.
+    """How far a file has been read.
+
+    A file is read from the beginning if it is another one, has become shorter, was written to without becoming longer,
+    or differs in the last bytes that were read. Another change of bytes that were read is not noticed if the file has
+    also become longer.
 
     Attributes:
         inode: The file that was read.
         offset: Bytes of the lines that were read.
         line: Their number.
         tail: Checksum of the last bytes before the offset.
+        size: Bytes of the whole file when it was read.
+        modified: When it had been written to last, in nanoseconds.
     """
 
     inode: int = 0
     offset: int = 0
     line: int = 0
     tail: int = 0
+    size: int = 0
+    modified: int = 0
 
     def __str__(self) -> str:
-        return f"{self.inode}-{self.offset}-{self.line}-{self.tail}"
+        return "-".join(str(number) for number in astuple(self))
 
     @classmethod
     def parse(cls, text: str) -> Cursor:
@@ -91,14 +99,14 @@ class Cursor:
         Raises:
             FilterError: The text is not that of a cursor.
         """
-        if not re.fullmatch(r"\d{1,20}(-\d{1,20}){3}", text, re.ASCII):
+        if not re.fullmatch(r"\d{1,20}(-\d{1,20}){5}", text, re.ASCII):
             raise FilterError(f"cursor={text!r:.200} is not a cursor that an earlier reply contained")
         return cls(*(int(number) for number in text.split("-")))
 
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """One line: its number from 1, its place in the file, and its bytes, ``None`` if it is too long."""
+    """One line: its number from 1, its offset in the file, and its bytes, ``None`` if it is too long."""
 
     number: int
     offset: int
@@ -114,16 +122,16 @@ def open_runs(paths: Sequence[Path]) -> list[Run]:
     """
     runs: list[Run] = []
     for path in paths:
-        found = path.resolve()
-        if not found.exists():
+        real = path.resolve()
+        if not real.exists():
             raise CommandError(f"{path} does not exist; give the output folder of a run, or a file of episodes")
-        if any(run.path == found for run in runs):
+        if any(run.path == real for run in runs):
             raise CommandError(f"{path} is given twice; give each run once")
-        run = Run(_unique(found, runs), found)
-        if found.is_file() and found.suffix != ".jsonl":
+        run = Run(_unique(real, runs), real)
+        if real.is_file() and real.suffix != ".jsonl":
             raise CommandError(f"{path} is not a .jsonl file; give the output folder of a run, or a file of episodes")
-        begun = any((found / name).is_file() for name in (METRICS, "config.yaml"))
-        if not begun and not episode_files(run):
+        has_output = any((real / name).is_file() for name in (METRICS, "config.yaml"))
+        if not has_output and not episode_files(run):
             raise CommandError(
                 f"no output of a run in {path}: expected {METRICS} or episodes (*.jsonl, episodes/*.jsonl); give "
                 "the output folder of `rllm-gym train`, or that of `rllm-gym eval --output FOLDER/episodes.jsonl`"
@@ -142,15 +150,22 @@ def episode_files(run: Run) -> list[EpisodeFile]:
     """Return the run's files of episodes, in order of their names. Links that lead out of the run are left out."""
     if run.path.is_file():
         return [EpisodeFile(run.path.name, run.path, "other", None)]
-    found = []
-    for pattern in _PATTERNS:
-        for path in sorted(run.path.glob(pattern)):
-            real = path.resolve()
-            if path.name.startswith(".") or path.name == METRICS or not real.is_file():
+    files = []
+    for folder in _FOLDERS:
+        real = (run.path / folder).resolve()
+        try:
+            with os.scandir(real) as listing:
+                entries = sorted(listing, key=lambda entry: entry.name)
+        except OSError:
+            continue  # no such folder
+        for entry in entries:
+            if entry.name.startswith(".") or entry.name == METRICS or not entry.name.endswith(".jsonl"):
                 continue
-            if real.is_relative_to(run.path):
-                found.append(_episode_file(path.relative_to(run.path).as_posix(), real))
-    return found
+            # Only links are resolved: a run can have thousands of files, and the page asks every two seconds.
+            path = (real / entry.name).resolve() if entry.is_symlink() else real / entry.name
+            if entry.is_file() and path.is_relative_to(run.path):
+                files.append(_episode_file(f"{folder}/{entry.name}" if folder else entry.name, path))
+    return files
 
 
 def _episode_file(name: str, path: Path) -> EpisodeFile:
@@ -175,6 +190,8 @@ def new_lines(path: Path, cursor: Cursor, max_bytes: int) -> tuple[list[Line], C
     with path.open("rb") as file:
         status = os.fstat(file.fileno())
         same = cursor.offset <= status.st_size and cursor.inode == status.st_ino
+        if cursor.size == status.st_size and cursor.modified != status.st_mtime_ns:
+            same = False
         restarted = cursor.offset > 0 and not (same and _tail(file, cursor.offset) == cursor.tail)
         if restarted or not same:
             cursor = Cursor(status.st_ino)
@@ -186,7 +203,8 @@ def new_lines(path: Path, cursor: Cursor, max_bytes: int) -> tuple[list[Line], C
                 break
         if lines:
             end = lines[-1].offset + lines[-1].length
-            cursor = replace(cursor, offset=end, line=lines[-1].number, tail=_tail(file, end))
+            read = replace(cursor, offset=end, line=lines[-1].number, tail=_tail(file, end))
+            cursor = replace(read, size=status.st_size, modified=status.st_mtime_ns)
     return lines, cursor, restarted
 
 

@@ -11,6 +11,7 @@ import contextlib
 import itertools
 import json
 import math
+import sqlite3
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
@@ -59,13 +60,13 @@ class ViewServer:
         self._runs, self._index, self._tokens = runs, index, tokens
         self._refresh: asyncio.Task[bool] | None = None
         self._parsing = asyncio.Lock()
-        self._transcripts: OrderedDict[tuple[str, int, int], Transcript] = OrderedDict()
+        self._transcripts: OrderedDict[tuple[str, int, int], tuple[Transcript, int]] = OrderedDict()
         self.app = web.Application(middlewares=[_guard])
         for name in ("index.html", "view.css", *_scripts()):
             path = "/" if name == "index.html" else f"/{name}"
             self.app.router.add_get(path, partial(_page_file, name))
         for name, answer, names in (
-            ("state", self._state, frozenset[str]()),
+            ("state", self._state, {"version"}),
             ("metrics", self._metrics, {"run", "cursor"}),
             ("episodes", self._episodes, FILTERS | {"order", "offset", "limit"}),
             ("groups", self._groups, FILTERS | {"offset", "limit"}),
@@ -80,14 +81,16 @@ class ViewServer:
 
     async def _state(self, query: Query) -> Any:
         """Start to index what is new, and return what is indexed so far."""
-        if self._refresh is None or self._refresh.done():
-            if self._refresh is not None:
-                done, self._refresh = self._refresh, None
-                done.result()  # raises its error
-            self._refresh = asyncio.create_task(asyncio.to_thread(self._index.refresh))
-            await asyncio.wait([self._refresh], timeout=0.2)
-        state = await asyncio.to_thread(self._index.state)
-        return {**state, "indexing": not self._refresh.done()}
+        known = _int(query, "version") if "version" in query else None
+        task = self._refresh  # another request can replace the attribute
+        if task is None or task.done():
+            if task is not None:
+                self._refresh = None
+                task.result()  # raises its error
+            task = self._refresh = asyncio.create_task(asyncio.to_thread(self._index.refresh))
+            await asyncio.wait([task], timeout=0.2)
+        state = await asyncio.to_thread(self._index.state, known)
+        return {**state, "indexing": not task.done()}
 
     async def _metrics(self, query: Query) -> Any:
         path = self._index.run(_one(query, "run")).metrics
@@ -130,16 +133,16 @@ class ViewServer:
     async def _export(self, request: web.Request) -> web.StreamResponse:
         """Send the lines of the selected episodes as they are in the files."""
         query = _query(request, FILTERS)
-        places = await asyncio.to_thread(self._index.places, query)
+        locations = await asyncio.to_thread(self._index.locations, query)
         headers = {"Content-Disposition": 'attachment; filename="episodes.jsonl"'}
         stream = web.StreamResponse(headers={**headers, **_HEADERS})
         stream.content_type = "application/jsonl"
         await stream.prepare(request)
         batch: list[tuple[Path, int, int]] = []
         size = 0
-        for place in places:
-            batch.append(place)
-            size += place[2]
+        for location in locations:
+            batch.append(location)
+            size += location[2]
             if size >= _EXPORT_BYTES:
                 await stream.write(await asyncio.to_thread(_lines_at, batch))
                 batch, size = [], 0
@@ -149,22 +152,22 @@ class ViewServer:
     async def _read(self, query: Query) -> Transcript:
         """Return a transcript; the last ones are kept, since the page asks for their images next."""
         run, file, line = self._index.run(_one(query, "run")), _one(query, "file"), _int(query, "line")
-        place = await asyncio.to_thread(self._index.place, run.name, file, line)
-        if place is None:
+        location = await asyncio.to_thread(self._index.location, run.name, file, line)
+        if location is None:
             raise web.HTTPNotFound(text=f"{run.name}/{file} has no episode at line {line}")
-        path, offset, length = place
+        path, offset, length = location
         key = (str(path), offset, path.stat().st_mtime_ns)
         async with self._parsing:  # one at a time: a line can be large
-            found = self._transcripts.pop(key, None)
-            if found is None:
-                found = await asyncio.to_thread(self._parse, run, path, offset, length)
-            self._transcripts[key] = found
+            transcript, size = self._transcripts.pop(key, (None, 0))
+            if transcript is None:
+                transcript = await asyncio.to_thread(self._parse, run, path, offset, length)
+                size = length + sum(len(image) for _, image in transcript.images)
+            self._transcripts[key] = transcript, size
         while len(self._transcripts) > 1 and (
-            sum(len(image) for kept in self._transcripts.values() for _, image in kept.images) > _TRANSCRIPT_BYTES
-            or len(self._transcripts) > 16
+            sum(size for _, size in self._transcripts.values()) > _TRANSCRIPT_BYTES or len(self._transcripts) > 16
         ):
             self._transcripts.popitem(last=False)
-        return found
+        return transcript
 
     def _parse(self, run: Run, path: Path, offset: int, length: int) -> Transcript:
         tokenizer = self._tokens.tokenizer(run)
@@ -220,6 +223,8 @@ async def _guard(
             raise web.HTTPBadRequest(text=str(error)) from error
         except FileNotFoundError as error:
             raise web.HTTPNotFound(text="the file has been deleted") from error
+        except sqlite3.Error as error:
+            raise web.HTTPServiceUnavailable(text=f"the index cannot be read or written: {error}") from error
     except web.HTTPException as error:
         error.headers.update(_HEADERS)
         raise
@@ -299,14 +304,14 @@ def _metric_rows(lines: Sequence[Line]) -> tuple[list[dict[str, float]], list[in
     return rows, bad
 
 
-def _lines_at(places: Sequence[tuple[Path, int, int]]) -> bytes:
-    """Return the lines at these places; one that is no longer there is left out."""
-    found = []
-    for path, own in itertools.groupby(places, key=lambda place: place[0]):
+def _lines_at(locations: Sequence[tuple[Path, int, int]]) -> bytes:
+    """Return the lines at these locations; one that is no longer there is left out."""
+    lines = []
+    for path, in_file in itertools.groupby(locations, key=lambda location: location[0]):
         with contextlib.suppress(OSError), path.open("rb") as file:
-            for _, offset, length in own:
+            for _, offset, length in in_file:
                 file.seek(offset)
                 content = file.read(min(length, MAX_LINE_BYTES))
                 if content.startswith(b"{") and content.find(b"\n") == length - 1:
-                    found.append(content)
-    return b"".join(found)
+                    lines.append(content)
+    return b"".join(lines)

@@ -223,7 +223,9 @@ def _episode_of_completion(row: dict[str, Any]) -> dict[str, Any]:
 def _value(value: Any) -> Any:
     try:
         return from_json(value)
-    except (ValueError, TypeError, LookupError, AttributeError):
+    except RecursionError:
+        raise
+    except Exception:  # a malformed value can raise anything, such as SyntaxError for the type of an array
         return value
 
 

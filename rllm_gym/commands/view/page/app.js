@@ -1,7 +1,7 @@
 // The page: views by address, the header, keys, and following runs that still train.
 
 import { address, ask, go, h, hideTip, link, plural } from "./dom.js";
-import { badMetricLines, follow, showCurves } from "./curves.js";
+import { badMetricLines, follow, metricsVersion, showCurves } from "./curves.js";
 import { showEpisodes, showGroups } from "./lists.js";
 import { move, nextMode, showEpisode } from "./transcript.js";
 import { showCompare, showGroup, showPair } from "./compare.js";
@@ -72,6 +72,7 @@ async function showProblems(target) {
 }
 
 let shownAddress = "";
+let drawn = {}; // the versions of the data that the view shows
 
 async function show() {
   hideTip();
@@ -79,9 +80,12 @@ async function show() {
   const { view } = address();
   const moved = shownAddress !== location.hash;
   shownAddress = location.hash;
+  const versions = { episodes: app.state.version, metrics: metricsVersion() };
   try {
     await (VIEWS[view] ?? showCurves)(main, app);
+    drawn = versions;
   } catch (error) {
+    drawn = {};
     main.replaceChildren(h("p", { class: "chip warn" }, error.message));
   }
   document.title = `${TABS.find(([name]) => name === (PARENTS[view] ?? view))?.[1] ?? "rllm-gym"} · ${app.names().join(", ")}`.slice(0, 200);
@@ -91,11 +95,14 @@ async function show() {
 
 async function poll() {
   try {
-    const before = app.state.version, names = app.names().length;
-    app.state = await ask("state");
-    const metrics = await follow(app.names());
-    const changed = { episodes: app.state.version !== before, metrics };
-    if (!names || changed[LIVE[address().view]]) {
+    const old = app.state;
+    app.state = await ask("state", old.version === null ? [] : { version: old.version });
+    // The files of a run are sent only when they have changed.
+    for (const [run, state] of Object.entries(app.state.runs)) state.files ??= old.runs[run]?.files ?? [];
+    await follow(app.names());
+    const live = LIVE[address().view];
+    const versions = { episodes: app.state.version, metrics: metricsVersion() };
+    if (drawn.episodes === undefined || (live && versions[live] !== drawn[live])) {
       const scroll = scrollY;
       const focused = document.activeElement?.getAttribute?.("href");
       await show();
@@ -104,7 +111,7 @@ async function poll() {
     }
     showStatus();
   } catch (error) {
-    status("the server does not answer", "warn");
+    status(error instanceof TypeError ? "the server does not answer" : error.message.slice(0, 200), "warn");
   }
   setTimeout(poll, app.state.indexing ? 500 : POLL_MS);
 }

@@ -4,13 +4,14 @@ import { address, ask, go, h, link, number, percent, plural } from "./dom.js";
 import { sideBySide } from "./transcript.js";
 
 const MOST = 8;
-const CHANGES = [["", "all"], ["gained", "newly solved"], ["lost", "no longer solved"], ["better", "higher reward"], ["worse", "lower reward"], ["same", "the same"]];
+const CHANGES = [["", "all"], ["gained", "higher success"], ["lost", "lower success"], ["better", "higher reward"], ["worse", "lower reward"], ["same", "the same"]];
 
 export async function showGroup(main, app) {
-  const { query } = address();
+  const { query, current } = address();
   const filters = ["run", "file", "group"].map((name) => [name, query.get(name) ?? ""]);
   const from = Number(query.get("offset")) || 0;
   const reply = await ask("episodes", [...filters, ["offset", from], ["limit", MOST]]);
+  if (!current()) return;
   const at = (offset) => link("group", [...filters, ["offset", offset]]);
   await sideBySide(main, app, reply.episodes.map((episode) => ({ ...episode, label: episode.episode || `line ${episode.line}` })), [
     h("a", { href: link("groups", app.runParameters()), id: "back" }, "← groups"),
@@ -39,7 +40,7 @@ function defaults(sides) {
 }
 
 export async function showCompare(main, app) {
-  const { query } = address();
+  const { query, current } = address();
   const sides = app.shown().flatMap((run) => app.files(run).filter((file) => file.episodes).map((file) => ({ run, ...file })));
   if (sides.length < 2) return main.replaceChildren(h("p", { class: "soft" }, "There are fewer than two files of episodes to compare."));
   const same = (side, name) => side.run === query.get(name + "_run") && side.file === query.get(name + "_file");
@@ -48,7 +49,7 @@ export async function showCompare(main, app) {
                    b: sides.find((side) => side.name === query.get("b_file") && side.run === query.get("b_run")) ?? other };
   const parameters = () => ["a", "b"].flatMap((name) => [[name + "_run", chosen[name].run], [name + "_file", chosen[name].name]]);
   const reply = await ask("compare", parameters());
-  if (address().query.toString() !== query.toString()) return;
+  if (!current()) return;
   const select = (name) => h("select", { "aria-label": `side ${name}`, onchange: (event) => {
     chosen[name] = sides[Number(event.target.value)];
     go("compare", [...app.runParameters(), ...parameters()]);
@@ -72,6 +73,7 @@ export async function showCompare(main, app) {
     tasks.length ? h("div", { class: "card scroll" }, h("table", null,
       h("thead", null, h("tr", null, ["task", "A success", "A reward", "A episodes", "B success", "B reward", "B episodes", "change"].map((text) => h("th", null, text)))),
       h("tbody", null, rows))) : h("p", { class: "soft" }, "The two files have no task in common."),
+    h("p", { class: "soft small" }, "A task opens the first episode of each side."),
     rows.length === 1000 ? h("p", { class: "soft" }, "The first 1000 tasks are shown.") : "",
   );
 }

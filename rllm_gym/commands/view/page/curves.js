@@ -11,10 +11,10 @@ const FIRST = [
   "sampling/logprob_difference/max", "completions/truncated_fraction",
 ];
 const files = new Map(); // run -> {cursor, rows: Map(step -> row), names: Set, bad: []}
+let changes = 0;
 
-// Reads what the metrics files have new; returns whether there was anything.
+// Reads what the metrics files have new.
 export async function follow(runs) {
-  let changed = false;
   for (const run of runs) {
     for (let more = true; more; ) {
       const file = files.get(run) ?? { cursor: "", rows: new Map(), names: new Set(), bad: [] };
@@ -29,15 +29,18 @@ export async function follow(runs) {
         file.rows.set(row.step, row); // a resumed run repeats steps; the last row counts
         for (const name in row) if (name !== "step") file.names.add(name);
       }
-      if (file.rows.size > MAX_ROWS) [...file.rows.keys()].forEach((step, index) => index % 2 && file.rows.delete(step));
+      if (file.rows.size > MAX_ROWS) [...file.rows.keys()].slice(0, -1).forEach((step, index) => index % 2 && file.rows.delete(step));
       file.bad = file.bad.concat(reply.bad).slice(0, 1000);
       file.cursor = reply.cursor;
       more = reply.more;
-      changed ||= reply.restarted || reply.rows.length > 0 || reply.bad.length > 0;
+      if (reply.restarted || reply.rows.length || reply.bad.length) changes++;
     }
   }
-  return changed;
 }
+
+// A number that changes with the metrics that follow() has read.
+export const metricsVersion = () => changes;
+
 
 export const badMetricLines = (run) => files.get(run)?.bad ?? [];
 

@@ -1,14 +1,15 @@
 // Elements, text and requests. Data enters the page only through text nodes and properties set here.
 
 const SVG = "http://www.w3.org/2000/svg";
-// Controls and changes of direction, which could hide or reorder text.
-const HIDDEN = /[\u0000-\u0008\u000b-\u001f\u007f-\u009f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069\ufeff]/g;
+// Controls, changes of direction and characters without a glyph, which could hide or reorder text.
+const HIDDEN = /(?![\n\t])[\p{Cc}\p{Cf}\p{Zl}\p{Zp}\p{Default_Ignorable_Code_Point}]/gu;
 
 export function visible(text) {
   return String(text).replace(HIDDEN, (character) => {
-    const code = character.charCodeAt(0);
+    const code = character.codePointAt(0);
     if (code < 0x20) return String.fromCharCode(0x2400 + code);
-    return "\\u" + code.toString(16).padStart(4, "0");
+    const digits = code.toString(16).padStart(4, "0");
+    return code > 0xffff ? `\\u{${digits}}` : `\\u${digits}`;
   });
 }
 
@@ -48,10 +49,11 @@ export function number(value) {
 export const percent = (value) => (value === null || value === undefined ? "–" : (100 * value).toFixed(1).replace(/\.0$/, "") + "%");
 export const plural = (count, word) => `${count.toLocaleString("en")} ${word}${count === 1 ? "" : "s"}`;
 
-// The address: #/view?name=value&name=value
+// The address: #/view?name=value&name=value; and whether it is still the current one.
 export function address() {
-  const [, view = "", query = ""] = /^#?\/?([a-z]*)\??(.*)$/s.exec(location.hash) ?? [];
-  return { view: view || "curves", query: new URLSearchParams(query) };
+  const { hash } = location;
+  const [, view = "", query = ""] = /^#?\/?([a-z]*)\??(.*)$/s.exec(hash) ?? [];
+  return { view: view || "curves", query: new URLSearchParams(query), current: () => location.hash === hash };
 }
 
 export const link = (view, parameters) => `#/${view}?${new URLSearchParams(parameters)}`;

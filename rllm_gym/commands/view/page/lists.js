@@ -4,9 +4,9 @@ import { address, ask, go, h, link, number, percent, plural } from "./dom.js";
 
 const PAGE = 100;
 const RANGES = [["reward", "reward"], ["tokens", "sampled tokens"], ["turns", "turns"], ["step", "training step"]];
-export const FILTERS = ["task", "kind", "file", "group", "stop", "success", "fault", ...RANGES.flatMap(([name]) => [name + "_min", name + "_max"])];
 
-export const filtersOf = (query) => [...query].filter(([name, value]) => FILTERS.includes(name) && value !== "");
+// The server names the parameters that it does not know.
+const filtersOf = (query) => [...query].filter(([name, value]) => !["run", "order", "offset"].includes(name) && value !== "");
 
 export function outcome(episode) {
   const lost = episode.fault || ["fault", "agent_error", "cancelled"].includes(episode.stop_reason);
@@ -17,24 +17,23 @@ export function outcome(episode) {
 
 export const runDot = (app, run) => h("i", { class: `key square c${app.colour(run)}`, title: run });
 
-function filterForm(view, query, app) {
-  const fields = {};
-  const apply = () => {
-    const values = Object.entries(fields).map(([name, field]) => [name, field.value.trim()]).filter(([, value]) => value !== "");
-    go(view, [...app.runParameters(), ...values]);
+// The fields are named as the filters. "applied" is the value in the address.
+function filterForm(query, app) {
+  const applied = (name) => ({ value: query.get(name) ?? "", data: { applied: query.get(name) ?? "" } });
+  const apply = (form) => {
+    const values = [...new FormData(form)].map(([name, value]) => [name, value.trim()]).filter(([, value]) => value !== "");
+    go(address().view, [...app.runParameters(), ...values]);
   };
-  const input = (name, label, properties) => {
-    fields[name] = h("input", { name, value: query.get(name) ?? "", "aria-label": label, placeholder: label, onchange: apply, ...properties });
-    return fields[name];
-  };
+  const onchange = (event) => apply(event.target.form);
+  const input = (name, label, properties) =>
+    h("input", { name, ...applied(name), "aria-label": label, placeholder: label, onchange, ...properties });
   const select = (name, label, choices) => {
-    fields[name] = h("select", { name, "aria-label": label, onchange: apply },
-      h("option", { value: "" }, label),
-      choices.map(([value, text]) => h("option", { value, selected: query.get(name) === value }, text)));
-    return fields[name];
+    const field = h("select", { name, "aria-label": label, onchange },
+      [["", label], ...choices].map(([value, text]) => h("option", { value }, text)));
+    return Object.assign(field, { value: query.get(name) ?? "" });
   };
   const kinds = [...new Set(app.shown().flatMap((run) => app.files(run).map((file) => file.kind)))].sort();
-  const form = h("form", { class: "filters", onsubmit: (event) => { event.preventDefault(); apply(); } },
+  const form = h("form", { class: "filters", onsubmit: (event) => { event.preventDefault(); apply(event.target); } },
     input("task", "task contains", { type: "search", id: "search" }),
     input("group", "group", { type: "search" }),
     select("kind", "any kind", kinds.map((kind) => [kind, kind])),
@@ -45,14 +44,30 @@ function filterForm(view, query, app) {
       label, input(name + "_min", "min", { type: "number", step: "any", "aria-label": `${label} from` }),
       input(name + "_max", "max", { type: "number", step: "any", "aria-label": `${label} to` }))),
     h("button", { type: "submit" }, "Filter"),
-    h("button", { type: "button", onclick: () => go(view, app.runParameters()) }, "Clear"),
+    h("button", { type: "button", onclick: () => go(address().view, app.runParameters()) }, "Clear"),
+    h("input", { type: "hidden", name: "file", ...applied("file") }),
+    h("button", { type: "button", class: "chip", name: "remove-file", title: "remove this filter", hidden: !query.get("file"),
+      onclick: ({ currentTarget: { form } }) => { form.elements.file.value = ""; apply(form); } }, query.get("file"), " ✕"),
   );
-  const file = query.get("file");
-  if (file) {
-    fields.file = { value: file };
-    form.append(h("button", { type: "button", class: "chip", title: "remove this filter", onclick: () => { fields.file.value = ""; apply(); } }, file, " ✕"));
-  }
   return form;
+}
+
+// Makes a form show what another one shows, except what someone is typing.
+function update(form, latest) {
+  for (const field of latest.elements) {
+    const shown = form.elements[field.name];
+    if (!field.name) continue;
+    const focused = shown === document.activeElement;
+    if (field.tagName === "BUTTON") {
+      shown.hidden = field.hidden;
+      shown.replaceChildren(...field.childNodes);
+    } else {
+      const { value } = field;
+      if (field.tagName === "SELECT" && !focused) shown.replaceChildren(...field.childNodes);
+      if (!focused || shown.value === shown.dataset.applied) shown.value = value;
+      shown.dataset.applied = value;
+    }
+  }
 }
 
 function pager(view, query, app, count) {
@@ -72,23 +87,22 @@ const row = (href, cells) => {
     h("td", null, first), cells.slice(1).map((cell) => h("td", null, cell)));
 };
 
+// While a filter has the focus, the form stays.
 function replaceList(main, form, ...rest) {
-  // While someone types in a filter, the form stays.
   const old = main.querySelector("form.filters");
-  if (old && old.contains(document.activeElement) && main.dataset.address === location.hash) {
-    while (old.nextSibling) old.nextSibling.remove();
-    main.append(...rest);
-  } else main.replaceChildren(form, ...rest);
-  main.dataset.address = location.hash;
+  if (!old?.contains(document.activeElement)) return main.replaceChildren(form, ...rest);
+  update(old, form);
+  while (old.nextSibling) old.nextSibling.remove();
+  main.append(...rest);
 }
 
 export async function showEpisodes(main, app) {
-  const { query } = address();
+  const { query, current } = address();
   const filters = [...app.runParameters(), ...filtersOf(query)];
   const order = query.get("order") ?? "";
   const offset = Number(query.get("offset")) || 0;
   const reply = await ask("episodes", [...filters, ["order", order], ["offset", offset], ["limit", PAGE]]);
-  if (address().query.toString() !== query.toString()) return;
+  if (!current()) return;
   const heading = (name, text) => {
     if (!RANGES.some(([known]) => known === name)) return h("th", null, text);
     const next = order === "-" + name ? name : "-" + name;
@@ -104,7 +118,7 @@ export async function showEpisodes(main, app) {
     ]);
   });
   const means = reply.means;
-  replaceList(main, filterForm("episodes", query, app),
+  replaceList(main, filterForm(query, app),
     h("p", { class: "summary" },
       h("b", { id: "count" }, plural(reply.count, "episode")),
       reply.count > 0 && ` · mean reward ${number(means.reward)} · success ${percent(means.success)} · ${number(means.tokens)} sampled tokens per episode `,
@@ -119,10 +133,10 @@ export async function showEpisodes(main, app) {
 }
 
 export async function showGroups(main, app) {
-  const { query } = address();
+  const { query, current } = address();
   const filters = [...app.runParameters(), ...filtersOf(query)];
   const reply = await ask("groups", [...filters, ["offset", Number(query.get("offset")) || 0], ["limit", PAGE]]);
-  if (address().query.toString() !== query.toString()) return;
+  if (!current()) return;
   const rows = reply.groups.map((group) =>
     row(link("group", [["run", group.run], ["file", group.file], ["group", group.group]]), [
       [runDot(app, group.run), group.group || group.task || "(no group)"], group.kind, number(group.step), number(group.episodes),
@@ -130,7 +144,7 @@ export async function showGroups(main, app) {
         [...group.successes].map((digit) => h("i", { class: digit === "1" ? "good" : "bad" }))),
       number(group.reward), number(group.std),
     ]));
-  replaceList(main, filterForm("groups", query, app),
+  replaceList(main, filterForm(query, app),
     h("p", { class: "summary" }, h("b", { id: "count" }, plural(reply.count, "group")), " · episodes of one task whose rewards are compared"),
     rows.length ? h("div", { class: "card scroll" }, h("table", null,
       h("thead", null, h("tr", null, ["group", "kind", "step", "episodes", "success", "mean reward", "std"].map((text) => h("th", null, text)))),

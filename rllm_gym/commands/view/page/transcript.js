@@ -3,7 +3,8 @@
 import { address, ask, go, h, hideTip, link, number, plural, showTip, visible } from "./dom.js";
 import { outcome, runDot } from "./lists.js";
 
-const FIRST_TOKENS = 3000;
+const FIRST_TOKENS = 3000; // of a turn; a button adds as many
+const PAGE_TOKENS = 24000; // of all turns of the page, before buttons are pressed
 const MODES = [["chat", "Chat"], ["probability", "Tokens by probability"], ["advantage", "Tokens by advantage"]];
 
 export const modeOf = (query) => (MODES.some(([mode]) => mode === query.get("mode")) ? query.get("mode") : "chat");
@@ -36,8 +37,10 @@ function colour(mode, tokens, index, largest) {
   return [advantage >= 0 ? "--good-rgb" : "--bad-rgb", (Math.abs(advantage) / largest) * 0.55];
 }
 
-// The tokens of a turn: those of the prompt that are new, then the sampled ones.
-function tokenView(tokens, mode) {
+// The tokens of a turn: those of the prompt that are new, then the sampled ones. "page" is the mode and the number of
+// tokens that may still be added.
+function tokenView(tokens, page, trainable) {
+  const { mode } = page;
   const root = h("pre", { class: "tokens" });
   const control = new Set(tokens.control);
   const largest = (tokens.advantages ?? []).reduce((most, value) => Math.max(most, Math.abs(value ?? 0)), 0);
@@ -54,15 +57,17 @@ function tokenView(tokens, mode) {
     }
     return fragment;
   };
-  const extend = (from) => {
-    const to = Math.min(from + FIRST_TOKENS, tokens.ids.length);
+  const extend = (from, most) => {
+    const to = Math.min(from + most, tokens.ids.length);
     root.append(spans(from, to));
     if (to < tokens.ids.length) {
-      const more = h("button", { type: "button", onclick: () => { more.remove(); extend(to); } }, `${tokens.ids.length - to} more tokens`);
+      const more = h("button", { type: "button", onclick: () => { more.remove(); extend(to, FIRST_TOKENS); } }, `${tokens.ids.length - to} more tokens`);
       root.append(more);
     }
   };
-  extend(0);
+  const first = Math.min(FIRST_TOKENS, tokens.ids.length, page.tokens);
+  page.tokens -= first;
+  extend(0, first);
   const recorded = (value, text) => (value === null || value === undefined ? "not recorded" : text(value));
   root.addEventListener("pointermove", (event) => {
     const index = Number(event.target.dataset?.i ?? -1);
@@ -74,7 +79,7 @@ function tokenView(tokens, mode) {
       const logprob = tokens.logprobs?.[sampled];
       lines.push(
         `probability ${recorded(probability(logprob), (value) => `${number(value)} (log ${number(logprob)})`)}`,
-        `advantage ${recorded(tokens.advantages?.[sampled], number)}`, "mask 1",
+        `advantage ${recorded(tokens.advantages?.[sampled], number)}`, trainable ? "mask 1" : "mask 0 (not trained)",
         `weights version ${recorded(tokens.version, String)}`);
     }
     showTip(event.clientX, event.clientY, ...lines);
@@ -90,11 +95,11 @@ function images(step, source) {
   }));
 }
 
-function stepView(step, index, name, mode, source, difference) {
+function stepView(step, heading, page, trainable, source, difference) {
   const parts = [];
-  if (mode !== "chat" && step.tokens) parts.push(images(step, source), tokenView(step.tokens, mode));
+  if (page.mode !== "chat" && step.tokens) parts.push(images(step, source), tokenView(step.tokens, page, trainable));
   else {
-    if (mode !== "chat") parts.push(h("p", { class: "soft small" }, "The tokens of this turn are not recorded."));
+    if (page.mode !== "chat") parts.push(h("p", { class: "soft small" }, "The tokens of this turn are not recorded."));
     for (const message of step.messages)
       parts.push(h("div", { class: `message ${message.role === "assistant" ? "from-model" : ""}` }, h("div", { class: "who" }, message.role), h("pre", null, message.text)));
     if (step.observation) parts.push(h("div", { class: "message" }, h("div", { class: "who" }, "observation"), h("pre", null, step.observation)));
@@ -112,13 +117,21 @@ function stepView(step, index, name, mode, source, difference) {
     step.tokens && h("span", { class: "soft" }, `${plural(step.tokens.ids.length - step.tokens.context, "token")} · weights ${step.tokens.version ?? "not recorded"}`),
     (step.action || step.info) && h("details", null, h("summary", null, "action and info"), h("pre", null, step.action, "\n", step.info)),
   ));
-  return h("section", { class: "turn", data: { turn: index } }, h("h4", { tabindex: -1 }, `${name ? name + " · " : ""}turn ${index + 1}`), parts);
+  return h("section", { class: "turn" }, h("h4", { tabindex: -1 }, heading), parts);
 }
 
-// others: transcripts beside this one, whose replies are compared.
-export function episodeView(transcript, mode, others = []) {
+// page: the mode, and the number of tokens that may be added. others: transcripts beside this one, whose replies are compared.
+function episodeView(transcript, page, others = []) {
   const episode = transcript.episode;
   const several = transcript.trajectories.length > 1;
+  const { view, query } = address();
+  let turns = 0;
+  const turnLink = () => {
+    const target = new URLSearchParams(view === "episode" ? query : ["run", "file", "line"].map((name) => [name, transcript[name]]));
+    target.set("turn", ++turns);
+    if (page.mode !== "chat") target.set("mode", page.mode);
+    return link("episode", target);
+  };
   return [
     h("div", { class: "facts" }, outcome(episode),
       h("span", null, "reward ", h("b", null, number(typeof episode.reward === "number" ? episode.reward : null))),
@@ -130,7 +143,8 @@ export function episodeView(transcript, mode, others = []) {
       several && h("h3", null, `${trajectory.name}${trajectory.role && trajectory.role !== trajectory.name ? ` (${trajectory.role})` : ""}${trajectory.trainable ? "" : ", not trained"} · reward ${number(typeof trajectory.reward === "number" ? trajectory.reward : null)}`),
       trajectory.steps.map((step, index) => {
         const differs = others.some((other) => (other.trajectories[at]?.steps[index]?.reply ?? null) !== step.reply);
-        return stepView(step, index, several ? trajectory.name : "", mode, transcript, differs);
+        const heading = h("a", { href: turnLink(), title: "link to this turn" }, `${several ? trajectory.name + " · " : ""}turn ${index + 1}`);
+        return stepView(step, heading, page, trajectory.trainable, transcript, differs);
       }),
     ]),
     h("details", { class: "meta" }, h("summary", null, "all fields"), h("pre", null, JSON.stringify(episode, null, 1))),
@@ -140,11 +154,11 @@ export function episodeView(transcript, mode, others = []) {
 const read = ({ run, file, line }) => ask("transcript", [["run", run], ["file", file], ["line", line]]);
 
 export async function showEpisode(main, app) {
-  const { query } = address();
+  const { query, current } = address();
   const source = { run: query.get("run") ?? "", file: query.get("file") ?? "", line: query.get("line") ?? "" };
   const transcript = await read(source);
-  if (address().query.toString() !== query.toString()) return;
-  const noTexts = modeOf(query) !== "chat" && transcript.trajectories.some((one) => one.steps.some((step) => step.tokens && !step.tokens.texts));
+  if (!current()) return;
+  const noTexts = modeOf(query) !== "chat" && transcript.trajectories.some((trajectory) => trajectory.steps.some((step) => step.tokens && !step.tokens.texts));
   main.replaceChildren(
     h("div", { class: "bar" },
       h("a", { href: backAddress(query, app), id: "back" }, "← list"),
@@ -157,9 +171,9 @@ export async function showEpisode(main, app) {
         h("button", { type: "button", id: "next", title: "next (])", onclick: () => move(query, 1) }, "›")),
     ),
     noTexts ? h("p", { class: "soft small" }, "Ids instead of texts: there is no tokenizer.json of this run, or the package tokenizers is not installed (--tokenizer FOLDER).") : "",
-    h("article", { class: "card transcript" }, episodeView(transcript, modeOf(query))),
+    h("article", { class: "card transcript" }, episodeView(transcript, { mode: modeOf(query), tokens: PAGE_TOKENS })),
   );
-  main.querySelectorAll(".turn")[Number(query.get("turn") ?? 0) - 1]?.scrollIntoView();
+  main.querySelectorAll(".turn > h4")[Number(query.get("turn") ?? 0) - 1]?.scrollIntoView();
 }
 
 function backAddress(query, app) {
@@ -181,14 +195,15 @@ export async function move(query, by) {
 }
 
 export async function sideBySide(main, app, sources, heading, compare) {
-  const { query } = address();
+  const { query, current } = address();
   const transcripts = await Promise.all(sources.map(read));
-  if (address().query.toString() !== query.toString()) return;
+  if (!current()) return;
   const columns = transcripts.map((transcript, index) =>
     h("article", { class: "card transcript" },
       h("h3", null, runDot(app, transcript.run),
         h("a", { href: link("episode", [["run", transcript.run], ["file", transcript.file], ["line", transcript.line]]) },
           sources[index].label ?? (transcript.episode.episode_id || `line ${transcript.line}`))),
-      episodeView(transcript, modeOf(query), compare ? transcripts.filter((_, other) => other !== index) : [])));
+      episodeView(transcript, { mode: modeOf(query), tokens: Math.floor(PAGE_TOKENS / transcripts.length) },
+        compare ? transcripts.filter((_, other) => other !== index) : [])));
   main.replaceChildren(h("div", { class: "bar" }, heading, modeButtons(query)), h("div", { class: "columns" }, columns));
 }
