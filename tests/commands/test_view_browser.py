@@ -123,6 +123,7 @@ def test_an_address_leads_to_the_same_view(viewer: tuple[Viewer, Path], page: Pa
     expect(page.locator("#main")).to_contain_text("no episode at line 1")
 
 
+@pytest.mark.long
 def test_what_a_run_writes_appears(tmp_path: Path, page: Page) -> None:
     run = tmp_path / "my-run"
     save_episodes(run / "episodes" / "train-000001.jsonl", [episode(n) for n in range(2)])
@@ -172,6 +173,7 @@ def test_a_filter_keeps_the_focus_and_what_is_typed(viewer: tuple[Viewer, Path],
     expect(page.locator("#count")).to_have_text("4 episodes")
 
 
+@pytest.mark.long
 def test_long_episodes_are_shown_in_parts_and_each_turn_has_an_address(tmp_path: Path, page: Page) -> None:
     ids = tuple(range(1_600))
     step = Step("a question", [], "a reply", tokens=TurnTokens((1,), ids, (-0.5,) * 1_600))
