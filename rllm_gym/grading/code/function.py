@@ -273,8 +273,9 @@ _MAX_RESULTS = 5
 """How often a function that works in place has to leave the same data, whatever it was given, before it fails."""
 _MAX_CLAIMS = 8
 """How many of the program's claims that two objects are equal are checked."""
-_PROBES = 2
-"""In how many runs objects like those of the test are made, if the program compares its objects."""
+_PROBES = 4
+"""In how many runs objects like those of the test are made, if the program compares its objects. One that orders them
+by what was made first passes one run in ten."""
 _ALWAYS_EQUAL = "its objects are equal whatever they are made of"
 _MADE_FIRST = "its objects are ordered by which of them was made first"
 _OTHERS_MATTER = "whether its objects are equal or in order depends on which others there are"
