@@ -3,7 +3,7 @@
 #
 #   PYTHON=python3.12   Python interpreter    TORCH=cpu|default   source of torch (scripts/setup.sh)
 #   REQUIRE=all         fail on skipped tests SEED=1, LORA=1      options of the demo
-#   TESTS=tests/core    tests to run          PROCESSES=2         parallel processes
+#   TESTS=tests/core    tests to run          PROCESSES=3         parallel processes
 #   PART=2/5            run every fifth test (long, gauntlet), starting with the second
 #   LIBS="trl ray"      third-party libraries to test
 
@@ -13,7 +13,8 @@ SHELL := /bin/bash
 
 BIN := .venv/bin
 TESTS ?= tests
-PROCESSES ?= 2
+# More than the two cores of the tested machine: tests also wait, for deadlines, servers and browsers.
+PROCESSES ?= 3
 SEED ?= 0
 # System packages that the tests need beyond those in the README, as COMMAND:PACKAGE.
 SYSTEM_PACKAGES := git:git bwrap:bubblewrap chromium-headless-shell:chromium-headless-shell node:nodejs npm:npm
@@ -57,6 +58,7 @@ test-gauntlet: setup ## the browser on applications of others, installed in ~/.c
 	@scripts/gauntlet.sh
 	$(PYTEST) $(if $(PART),--part=$(PART))
 
+test-integrations: PROCESSES = 2
 test-integrations: setup ## tests with third-party libraries, each in its own environment under .integrations
 	@PROCESSES=$(PROCESSES) scripts/integrations.sh $(if $(REQUIRE),--require=$(REQUIRE)) $(LIBS)
 
