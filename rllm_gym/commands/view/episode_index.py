@@ -322,7 +322,7 @@ class EpisodeIndex:
                         _delete(db, file)
 
     def _replace(self) -> None:
-        """Make the file anew."""
+        """Replace the file with an empty index."""
         for ending in ("", "-wal", "-shm"):
             Path(f"{self._path}{ending}").unlink(missing_ok=True)
         self._damaged = False
