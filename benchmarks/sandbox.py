@@ -173,10 +173,10 @@ def _pss_of_workers() -> float:
     import psutil
 
     own = psutil.Process()
-    walls = [child for child in own.children() if child.name() == "bwrap"]
-    if not walls:
+    sandboxes = [child for child in own.children() if child.name() == "bwrap"]
+    if not sandboxes:
         return 0.0
-    worker = [walls[0], *walls[0].children(recursive=True)]
+    worker = [sandboxes[0], *sandboxes[0].children(recursive=True)]
     return sum(process.memory_full_info().pss for process in worker) / (1 << 20)
 
 

@@ -21,9 +21,9 @@ from collections import Counter
 from pathlib import Path
 
 from rllm_gym.envs.search import SearchEnv
+from rllm_gym.envs.search.built_in_corpus import build_corpus
 from rllm_gym.envs.search.demonstrations import replies
 from rllm_gym.envs.search.questions import HOPS, search_tasks
-from rllm_gym.envs.search.world import build_world
 from rllm_gym.grading.short_text import exact_match, f1_score
 
 RESULT = Path(__file__).parent / "results" / "search.md"
@@ -67,8 +67,8 @@ def built_in() -> list[str]:
         for _ in range(100):
             env.reset(options={"task": 0})
         again = (time.process_time() - start) / 100
-        world = build_world(env.task.data["world"], articles)
-        names, ids = [one.name for one in world.entities], [one.id for one in world.entities]
+        corpus = build_corpus(env.task.data["corpus_seed"], articles)
+        names, ids = [one.name for one in corpus.entities], [one.id for one in corpus.entities]
         rows.append(f"| {articles} | {rates(env, names, ids)} | {1000 * first:.1f} | {1000 * again:.2f} |")
     return rows
 
@@ -79,7 +79,7 @@ def large(folder: Path) -> list[str]:
         path, names = folder / f"{size}.jsonl", []
         with path.open("w") as file:
             for seed in range(size // 500):
-                for document in build_world(seed, 500).articles():
+                for document in build_corpus(seed, 500).articles():
                     names.append(document.title)
                     row = {"id": f"{seed}-{document.id}", "title": document.title, "text": document.text}
                     file.write(json.dumps(row) + "\n")

@@ -16,18 +16,17 @@ from collections.abc import Iterable, Iterator, Sequence
 from datetime import timedelta
 from typing import Any, TypeVar
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor, distributed
 from torch.distributed.distributed_c10d import PrefixStore
 from torch.distributed.rendezvous import rendezvous
+
+from trainers.array_types import FloatArray
 
 _log = logging.getLogger(__name__)
 _MESSAGE_BYTES = 1 << 28
 
 T = TypeVar("T")
-FloatArray = NDArray[np.float64]
 
 
 class ProcessLost(RuntimeError):

@@ -28,7 +28,7 @@ _BODY_S = 60.0  # for the body of a request, which has a place among max_replies
 _READ_S = 60.0  # that a client may take to read an event
 
 Respond = Callable[[ChatRequest], Awaitable[ChatReply]]
-Step = Callable[[str], Awaitable[dict[str, Any]]]
+StepFunction = Callable[[str], Awaitable[dict[str, Any]]]
 
 
 class _ClientLostError(Exception):
@@ -71,7 +71,7 @@ class ChatServer:
         self,
         respond: Respond,
         *,
-        step: Step | None = None,
+        step: StepFunction | None = None,
         model: str = "rllm-gym",
         host: str = "127.0.0.1",
         port: int = 0,

@@ -11,7 +11,7 @@ from typing import Any, Protocol
 
 from rllm_gym.chat.renderer import ChatRenderer
 from rllm_gym.compat.engine import sampling_params_of
-from rllm_gym.engine.conversation import Conversation
+from rllm_gym.engine.conversation import ConversationTokens
 from rllm_gym.engine.conversation_sampler import ConversationSampler
 from rllm_gym.engine.spec import Budget
 from rllm_gym.samplers.protocol import Completion, Sampler, SamplingParams, SamplingRequest
@@ -139,7 +139,7 @@ class RolloutEngine:
             return completion
 
         renderer = ChatRenderer(self.tokenizer) if self.tokenizer is not None else None
-        conversation = Conversation(renderer, Budget(), sampler.context_length)
+        conversation = ConversationTokens(renderer, Budget(), sampler.context_length)
         params = sampling_params_of({**self.sampling_params, **overrides}, self.max_response_length)
         seed = f"alone/{next(self._numbers)}/"
         conversation_sampler = ConversationSampler(conversation, sample, params, "", seed, sampler.returns_tokens)

@@ -30,7 +30,7 @@ from rllm_gym.samplers.protocol import Sampler, SamplerError, SamplingParams
 
 _log = logging.getLogger(__name__)
 
-Result = tuple[int, Episode, BaseAgent | None]
+EpisodeResult = tuple[int, Episode, BaseAgent | None]
 """Position of the spec, its episode, and the agent of the last attempt."""
 
 
@@ -147,7 +147,7 @@ class BaseEngine(ABC):
             "an event loop is already running in this thread: use `await engine.run(specs)` instead of run_sync()"
         )
 
-    async def _run(self, specs: Specs) -> AsyncGenerator[Result, None]:
+    async def _run(self, specs: Specs) -> AsyncGenerator[EpisodeResult, None]:
         self._count_wall_time()
         self._running += 1
         engine_run = EngineRun(self, specs, run=next(self._runs))
@@ -237,17 +237,17 @@ class EngineRun:
         self._specs = _enumerate_specs(specs)
         self._spec_lock = asyncio.Lock()
         self._ids: set[str] = set()
-        self._done: asyncio.Queue[Result | None] = asyncio.Queue(maxsize=engine.options.n_parallel)
+        self._done: asyncio.Queue[EpisodeResult | None] = asyncio.Queue(maxsize=engine.options.n_parallel)
         self._barrier: SamplingBarrier | None = None
         self._work: asyncio.Task[None] | None = None
         self._reader_stopped = False  # whether the reader has stopped reading results
         total = len(specs) if isinstance(specs, Sized) else None
         self._progress = RunProgress(engine.options.progress, total, engine.stats)
 
-    async def results(self) -> AsyncIterator[Result]:
+    async def results(self) -> AsyncIterator[EpisodeResult]:
         """Yield results as they finish; in deterministic runs in the order of the specs."""
         self._work = asyncio.create_task(self._run_all())
-        waiting: dict[int, Result] = {}
+        waiting: dict[int, EpisodeResult] = {}
         position = 0
         with self._progress:
             while (result := await self._done.get()) is not None:

@@ -12,7 +12,7 @@ from rllm_gym.engine.spec import Budget
 from rllm_gym.samplers.protocol import Completion, SamplingParams
 
 
-class Conversation:
+class ConversationTokens:
     """The token ids of a conversation. Call :meth:`extend` (messages) and :meth:`append` (sampled reply) alternately.
 
     Args:
@@ -45,7 +45,7 @@ class Conversation:
         """Whether a reply to the prompt could have a token."""
         return self._context_length is None or len(self.ids) < self._context_length
 
-    def fork(self, other: Conversation) -> None:
+    def fork(self, other: ConversationTokens) -> None:
         """Start with the tokens of another conversation: replies that the next messages keep are not encoded again."""
         if other._prefix is not None:
             self._prefix = replace(other._prefix, context_start=0)

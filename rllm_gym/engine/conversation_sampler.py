@@ -12,7 +12,7 @@ from typing import Any
 
 from rllm_gym.core import StopReason, TurnTokens
 from rllm_gym.engine.attempt import AgentError
-from rllm_gym.engine.conversation import Conversation
+from rllm_gym.engine.conversation import ConversationTokens
 from rllm_gym.samplers.protocol import Completion, SamplerError, SamplingParams, SamplingRequest
 
 
@@ -34,7 +34,7 @@ class ConversationSampler:
         seconds: Seconds spent rendering and waiting for replies.
     """
 
-    conversation: Conversation
+    conversation: ConversationTokens
     sample: Callable[[SamplingRequest], Awaitable[Completion]]
     params: SamplingParams
     name: str

@@ -14,7 +14,7 @@ from rllm_gym.engine.episode_env_worker import EpisodeEnvWorker
 from rllm_gym.engine.spec import Deadlines
 from rllm_gym.engine.stats import EngineStats
 from rllm_gym.engine.task_env_host import TaskEnvHost
-from rllm_gym.runtime import Kind, WorkerError, WorkerPool
+from rllm_gym.runtime import WorkerError, WorkerKind, WorkerPool
 from rllm_gym.runtime.env_building import may_share_threads
 from rllm_gym.runtime.env_worker import worker_faults
 
@@ -37,7 +37,7 @@ class EnvPool:
 
     def __init__(
         self,
-        workers: Kind,
+        workers: WorkerKind,
         *,
         memory_mb: int | None,
         name: str,

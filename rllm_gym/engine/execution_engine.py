@@ -11,8 +11,8 @@ from gymnasium.envs.registration import EnvSpec
 
 from rllm_gym.agents import BaseAgent, default_agent
 from rllm_gym.engine.attempt import AgentError
-from rllm_gym.engine.base import BaseEngine, Result
-from rllm_gym.engine.conversation import Conversation
+from rllm_gym.engine.base import BaseEngine, EpisodeResult
+from rllm_gym.engine.conversation import ConversationTokens
 from rllm_gym.engine.conversation_sampler import ConversationSampler
 from rllm_gym.engine.episode_env_worker import EpisodeEnvWorker
 from rllm_gym.engine.options import EngineArguments, engine_options
@@ -68,7 +68,7 @@ class AgentExecutionEngine(BaseEngine):
         self.env_kwargs = dict(env_kwargs or {})
         self.make_agent: Callable[[], BaseAgent] = agent or default_agent(self.env_id)
 
-    async def stream_with_agents(self, specs: Specs) -> AsyncGenerator[Result, None]:
+    async def stream_with_agents(self, specs: Specs) -> AsyncGenerator[EpisodeResult, None]:
         """Yield from :meth:`stream`, with the position of the spec and the agent (``None`` if none was created)."""
         async with aclosing(self._run(specs)) as results:
             async for result in results:
@@ -89,7 +89,7 @@ class AgentExecutionEngine(BaseEngine):
         # Without a task, the episodes of a group share the seed, which selects the task; their replies must differ.
         seed = spec.seed if spec.task is not None else f"{spec.seed}/{spec.episode_id}"
         params = greedy(self.params) if spec.greedy else self.params
-        conversation = Conversation(self.renderer, self.budget, self.sampler.context_length)
+        conversation = ConversationTokens(self.renderer, self.budget, self.sampler.context_length)
         return Rollout(
             spec=spec,
             agent=agent,

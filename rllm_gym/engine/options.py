@@ -10,7 +10,7 @@ from typing import Any, Literal, TypedDict
 from rllm_gym.argument_checks import check_int
 from rllm_gym.chat.renderer import ChatRenderer
 from rllm_gym.engine.spec import Budget, Deadlines
-from rllm_gym.runtime import KINDS, Kind
+from rllm_gym.runtime import WORKER_KINDS, WorkerKind
 from rllm_gym.samplers.protocol import SamplingParams
 
 
@@ -21,7 +21,7 @@ class EngineArguments(TypedDict, total=False):
     tokenizer: Any
     sampling_params: SamplingParams
     n_parallel: int
-    workers: Kind
+    workers: WorkerKind
     memory_mb: int | None
     max_turns: int | None
     max_prompt_tokens: int | None
@@ -76,7 +76,7 @@ class EngineOptions:
     tokenizer: Any = None
     sampling_params: SamplingParams = field(default_factory=SamplingParams)
     n_parallel: int = 64
-    workers: Kind = "thread"
+    workers: WorkerKind = "thread"
     memory_mb: int | None = None
     max_turns: int | None = None
     max_prompt_tokens: int | None = None
@@ -92,8 +92,8 @@ class EngineOptions:
 
     def __post_init__(self) -> None:
         check_int("n_parallel", self.n_parallel)
-        if self.workers not in KINDS:
-            raise ValueError(f"workers={self.workers!r} must be one of {', '.join(map(repr, KINDS))}")
+        if self.workers not in WORKER_KINDS:
+            raise ValueError(f"workers={self.workers!r} must be one of {', '.join(map(repr, WORKER_KINDS))}")
         check_int("retries", self.retries, 0)
         if self.on_sampler_error not in ("raise", "drop"):
             raise ValueError(f"on_sampler_error={self.on_sampler_error!r} must be 'raise' or 'drop'")

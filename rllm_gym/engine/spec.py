@@ -32,8 +32,8 @@ class EpisodeSpec:
     episode_id: str = ""
 
 
-TaskLike = EpisodeSpec | int | str | Task | Mapping[str, Any] | None
-Specs = Iterable[TaskLike] | AsyncIterable[TaskLike]
+SpecLike = EpisodeSpec | int | str | Task | Mapping[str, Any] | None
+Specs = Iterable[SpecLike] | AsyncIterable[SpecLike]
 
 
 def group(
@@ -60,7 +60,7 @@ def group(
     return specs
 
 
-def as_spec(item: TaskLike, *, run_seed: int, index: int) -> EpisodeSpec:
+def as_spec(item: SpecLike, *, run_seed: int, index: int) -> EpisodeSpec:
     """Convert a plain task to a spec, and derive a seed from the position if the spec has none."""
     spec = item if isinstance(item, EpisodeSpec) else EpisodeSpec(item)
     return spec if spec.seed is not None else replace(spec, seed=_seed(run_seed, "episode", index))

@@ -12,7 +12,7 @@ from rllm_gym.core import Task
 from rllm_gym.runtime.env_building import EnvBuildSpec
 from rllm_gym.runtime.env_host import EnvHost, StepResult
 
-ResetResult = tuple[Any, dict[str, Any], dict[str, Any] | None]
+TaskResetResult = tuple[Any, dict[str, Any], dict[str, Any] | None]
 """Observation, info, and the task as JSON types if the environment provides it."""
 
 
@@ -31,7 +31,7 @@ class TaskEnvHost(EnvHost):
             raise ActionTypeError(f"the action must be a str; got {type(action).__name__}")
         return super().step(action)
 
-    def checked_reset(self, result: Any) -> ResetResult:
+    def checked_reset(self, result: Any) -> TaskResetResult:
         """Check the result of ``reset`` and add the task."""
         observation, info = super().checked_reset(result)
         task = getattr(self._in_use().unwrapped, "task", None)

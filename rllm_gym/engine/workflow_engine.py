@@ -13,7 +13,7 @@ from gymnasium.envs.registration import EnvSpec
 from rllm_gym.engine.attempt import AgentError
 from rllm_gym.engine.attempt_state import AttemptState
 from rllm_gym.engine.base import BaseEngine
-from rllm_gym.engine.conversation import Conversation
+from rllm_gym.engine.conversation import ConversationTokens
 from rllm_gym.engine.conversation_sampler import ConversationSampler
 from rllm_gym.engine.env_set import EnvSet
 from rllm_gym.engine.game_host import resolve_game
@@ -148,7 +148,7 @@ class AgentWorkflowEngine(BaseEngine):
             return await state.sampler_client.sample(request, agent)
 
         return ConversationSampler(
-            Conversation(self.renderer, budget, self.sampler.context_length),
+            ConversationTokens(self.renderer, budget, self.sampler.context_length),
             sample,
             greedy(params) if state.spec.greedy else params,
             conversation,

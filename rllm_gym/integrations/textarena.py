@@ -334,7 +334,7 @@ class RemoteGame:
 
 
 @dataclass(frozen=True)
-class _TaskGenerator:
+class _GameTaskGenerator:
     env: str
     config: str
 
@@ -345,7 +345,7 @@ class _TaskGenerator:
 
 def _tasks(game: RemoteGame, split: str, seed: int, size: int) -> ProceduralTaskset:
     return ProceduralTaskset(
-        _TaskGenerator(game.env, game.config), name=f"textarena/{game.env}", split=split, seed=seed, size=size
+        _GameTaskGenerator(game.env, game.config), name=f"textarena/{game.env}", split=split, seed=seed, size=size
     )
 
 

@@ -33,7 +33,7 @@ class StdioServer:
         timeout: Seconds for its start, and for each call unless the environment sets less.
         offers: ``"resources"`` and ``"prompts"`` add tools that list and read those of the server.
         elicitations: What its user enters when it asks for input, in order: an object, or ``None`` to decline; the last
-            one is repeated. Without any, the server is told that this is not supported, and a request is declined.
+            one is repeated. Without any, the client declares no support for it, and a request is declined.
             Cannot be used with ``shared``.
         samples: The completions that it gets when it asks for one, in order; the last one is repeated. Without any, as
             above.

@@ -9,7 +9,7 @@ from rllm_gym.envs.frozen_lake import FrozenLakeEnv
 from rllm_gym.multiagent.game import TextGame, TurnResult
 from rllm_gym.parsing.moves import Move, parse_move
 
-View = Literal["guide", "halves"]
+DuoView = Literal["guide", "halves"]
 _NAMES: dict[str, tuple[str, str]] = {"guide": ("guide_0", "walker_0"), "halves": ("player_0", "player_1")}
 UNKNOWN = "?"
 
@@ -69,7 +69,7 @@ class LakeDuo(TextGame):
     def __init__(
         self,
         *,
-        view: View = "guide",
+        view: DuoView = "guide",
         rules: bool = True,
         split: str | None = None,
         moves: int | None = None,
@@ -98,7 +98,7 @@ class LakeDuo(TextGame):
         )
         if UNKNOWN in (self._lake.symbols.player, self._lake.symbols.frozen, self._lake.symbols.hole):
             raise ValueError(f"symbols must not contain {UNKNOWN!r}, which marks the half that a player does not see")
-        self.view: View = view
+        self.view: DuoView = view
         self.rules = rules
         self._board = ""
         self._lake_turns = 0

@@ -8,17 +8,17 @@ from rllm_gym.runtime.errors import (
     WorkerError,
     WorkerStartFailed,
 )
-from rllm_gym.runtime.pool import KINDS, Actor, Kind, WorkerPool
+from rllm_gym.runtime.pool import WORKER_KINDS, Actor, WorkerKind, WorkerPool
 
 __all__ = [
-    "KINDS",
+    "WORKER_KINDS",
     "Actor",
     "CpuTimeExceeded",
     "DeadlineExceeded",
-    "Kind",
     "MemoryExceeded",
     "WorkerDied",
     "WorkerError",
+    "WorkerKind",
     "WorkerPool",
     "WorkerStartFailed",
 ]

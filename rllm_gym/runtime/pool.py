@@ -24,8 +24,8 @@ from rllm_gym.runtime.request_handler import WorkRequest
 from rllm_gym.runtime.thread_worker import ThreadCall, ThreadWorker, kill_workers
 from rllm_gym.runtime.worker_threads import WorkerThreads
 
-Kind = Literal["thread", "process", "ray"]
-KINDS: tuple[str, ...] = get_args(Kind)
+WorkerKind = Literal["thread", "process", "ray"]
+WORKER_KINDS: tuple[str, ...] = get_args(WorkerKind)
 """Kinds of workers."""
 
 Worker = ProcessWorker | ThreadWorker | RayWorker
@@ -83,7 +83,7 @@ class WorkerPool:
 
     def __init__(
         self,
-        kind: Kind = "process",
+        kind: WorkerKind = "process",
         *,
         max_workers: int,
         memory_mb: int | None = None,
@@ -92,8 +92,8 @@ class WorkerPool:
         own_threads: bool = False,
         hash_seed: int | None = None,
     ) -> None:
-        if kind not in KINDS:
-            raise ValueError(f"kind={kind!r} must be one of {', '.join(map(repr, KINDS))}")
+        if kind not in WORKER_KINDS:
+            raise ValueError(f"kind={kind!r} must be one of {', '.join(map(repr, WORKER_KINDS))}")
         check_int("max_workers", max_workers)
         if memory_mb is not None:
             check_int("memory_mb", memory_mb, otherwise="None for no limit")

@@ -10,8 +10,8 @@ from typing import Any
 
 from rllm_gym.samplers.protocol import Completion, SamplerError, SamplingRequest, WeightUpdate, unknown_weights
 
-Reply = str | Completion
-ReplyFunction = Callable[[SamplingRequest], Reply | Awaitable[Reply]]
+ScriptedReply = str | Completion
+ReplyFunction = Callable[[SamplingRequest], ScriptedReply | Awaitable[ScriptedReply]]
 
 
 class ScriptedSampler:

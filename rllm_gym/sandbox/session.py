@@ -25,7 +25,7 @@ from rllm_gym.sandbox.errors import SandboxFault
 from rllm_gym.sandbox.inside import files
 from rllm_gym.sandbox.program import Ended
 from rllm_gym.sandbox.session_process import TrustedProcess
-from rllm_gym.sandbox.tree import EXCLUDED, MAX_BYTES, MAX_FILES, Changes, Tree, TreeTooLarge, tree_of
+from rllm_gym.sandbox.tree import EXCLUDED, MAX_BYTES, MAX_FILES, Changes, FileTree, TreeTooLarge, tree_of
 
 _T = TypeVar("_T")
 
@@ -244,7 +244,7 @@ class SandboxSession:
         """Run :meth:`write_sync` without blocking the event loop."""
         await self._awaited(lambda: self.write_sync(path, data, executable=executable))
 
-    def read_tree_sync(self, *, max_bytes: int = MAX_BYTES, max_files: int = MAX_FILES) -> Tree:
+    def read_tree_sync(self, *, max_bytes: int = MAX_BYTES, max_files: int = MAX_FILES) -> FileTree:
         """Return all files and links of the workspace except ``.git``. Background processes are stopped meanwhile.
 
         Raises:
@@ -253,7 +253,7 @@ class SandboxSession:
         """
         return self._ask_tree("read_tree", max_bytes, max_files)[0]
 
-    async def read_tree(self) -> Tree:
+    async def read_tree(self) -> FileTree:
         """Run :meth:`read_tree_sync` without blocking the event loop."""
         return await self._awaited(self.read_tree_sync)
 
@@ -303,7 +303,7 @@ class SandboxSession:
                 raise OSError(header["errno"], header["message"], header["path"])
         raise self._fault(header["message"])
 
-    def _ask_tree(self, operation: str, max_bytes: int, max_files: int) -> tuple[Tree, dict[str, Any]]:
+    def _ask_tree(self, operation: str, max_bytes: int, max_files: int) -> tuple[FileTree, dict[str, Any]]:
         header, body = self._ask(
             {"do": operation, "max_bytes": max_bytes, "max_files": max_files, "leave_out": sorted(EXCLUDED)}
         )

@@ -7,7 +7,6 @@ import json
 import os
 import signal
 import socket
-import struct
 import subprocess
 import tempfile
 import threading
@@ -18,6 +17,7 @@ from typing import Any, Protocol
 
 from rllm_gym.sandbox import bubblewrap, uids
 from rllm_gym.sandbox.errors import SandboxFault
+from rllm_gym.sandbox.inside.frames import LENGTHS, frame_start
 from rllm_gym.sandbox.inside.landlock_worker import remove
 from rllm_gym.sandbox.runtime import Runtime
 from rllm_gym.sandbox.tier import Tier
@@ -26,13 +26,12 @@ from rllm_gym.sandbox.worker import LOAD_MODULES, lower_tier_settings, sources, 
 WORKDIR = "/workspace"
 """The path of the workspace inside, in tier A."""
 
-_FRAME = struct.Struct(">II")
 _MAX_HEADER, _MAX_BODY = 1 << 28, 1 << 31
 _START_S = 120.0
 _END_S = 20.0
 
 _CONFINEMENT = {Tier.NAMESPACES: "namespaces", Tier.LANDLOCK: "landlock", Tier.UNSAFE: "none"}
-_COMMON = ("files", "mounts", "workspace", "command_confinement", "session")
+_COMMON = ("frames", "files", "mounts", "workspace", "command_confinement", "session")
 MODULES = ("syscalls", "seccomp", "processes", *_COMMON)
 _NAMESPACE_MODULES = (*MODULES[:-1], "private_files", MODULES[-1])
 _LOWER_MODULES = ("syscalls", "processes", "landlock", "seccomp", "named_memory", "landlock_worker", *_COMMON)
@@ -53,15 +52,14 @@ class SessionChannel:
         self._sock = sock
 
     def send(self, header: dict[str, Any], body: bytes, deadline: float) -> None:
-        text = json.dumps(header, separators=(",", ":")).encode()
         self._sock.settimeout(_left(deadline))
-        self._sock.sendall(_FRAME.pack(len(text), len(body)) + text)
+        self._sock.sendall(frame_start(header, body))
         if body:
             self._sock.settimeout(_left(deadline))
             self._sock.sendall(body)
 
     def receive(self, deadline: float) -> tuple[dict[str, Any], bytes]:
-        header, body = _FRAME.unpack(self._exactly(_FRAME.size, deadline))
+        header, body = LENGTHS.unpack(self._exactly(LENGTHS.size, deadline))
         if header > _MAX_HEADER or body > _MAX_BODY:
             raise EOFError(f"a frame of {header} + {body} bytes was announced")
         return json.loads(self._exactly(header, deadline)), self._exactly(body, deadline)

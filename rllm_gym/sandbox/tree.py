@@ -41,7 +41,7 @@ class TreeFile:
     executable: bool = False
 
 
-Tree = dict[str, TreeFile]
+FileTree = dict[str, TreeFile]
 """Files by relative path with ``/``; bytes that are not UTF-8 are surrogate-escaped. Directories are implied by
 paths."""
 
@@ -58,7 +58,7 @@ class Changes:
     written: Mapping[str, TreeFile]
     removed: frozenset[str]
 
-    def apply(self, base: Mapping[str, TreeFile]) -> Tree:
+    def apply(self, base: Mapping[str, TreeFile]) -> FileTree:
         """Return ``base`` without the removed files and with the written ones.
 
         >>> Changes({"b": TreeFile("file", b"2")}, frozenset({"a"})).apply({"a": TreeFile("file", b"1")})
@@ -80,7 +80,7 @@ class Changes:
         return bool(self.written or self.removed)
 
 
-def tree_of(entries: Iterable[files.FileEntry]) -> Tree:
+def tree_of(entries: Iterable[files.FileEntry]) -> FileTree:
     """Return the entries of a reading, by path."""
     return {entry.path: TreeFile(_kind(entry.kind), entry.data, entry.executable) for entry in entries}
 

@@ -10,7 +10,6 @@ import os
 import selectors
 import socket
 import stat
-import struct
 import subprocess
 import tempfile
 from collections.abc import Callable, Iterator
@@ -22,6 +21,7 @@ from typing import Any
 from rllm_gym.sandbox import uids
 from rllm_gym.sandbox.bubblewrap import DEVICES, EMPTY, READABLE, SCRATCH, BubblewrapCommand, environment
 from rllm_gym.sandbox.errors import SandboxFault, SandboxUnavailable
+from rllm_gym.sandbox.inside.frames import LENGTHS, frame_start
 from rllm_gym.sandbox.inside.landlock_worker import open_to_others, remove
 from rllm_gym.sandbox.program import Ended, Program, ProgramResult
 from rllm_gym.sandbox.running_program import RunningProgram, end
@@ -29,7 +29,6 @@ from rllm_gym.sandbox.runtime import Runtime
 from rllm_gym.sandbox.tier import Tier
 from rllm_gym.sandbox.watching import watch
 
-_FRAME = struct.Struct(">II")
 _MAX_HEADER = 1 << 16
 _CHUNK = 1 << 18
 _START_S = 120.0
@@ -44,7 +43,7 @@ _LONGEST_NAME = 85
 """Maximum characters of a name in any file system: 255 bytes."""
 
 _CONFINEMENT = {Tier.NAMESPACES: "namespaces", Tier.LANDLOCK: "landlock", Tier.UNSAFE: "none"}
-_MODULES = ("syscalls", "processes", "seccomp", "main_module", "program", "worker")
+_MODULES = ("syscalls", "processes", "seccomp", "main_module", "program", "frames", "worker")
 _VIEW_MODULES = ("syscalls", "mounts", "private_files")
 _LOWER_MODULES = (*_MODULES[:3], "landlock", "named_memory", "landlock_worker", *_MODULES[3:])
 LOAD_MODULES = """
@@ -320,8 +319,7 @@ class WorkerProcess:
             self._set_deadline(_SLACK_S)
 
     def _send(self, header: dict[str, Any], *bodies: bytes) -> None:
-        text = json.dumps(header).encode()
-        self._outbox.append(memoryview(_FRAME.pack(len(text), sum(map(len, bodies))) + text))
+        self._outbox.append(memoryview(frame_start(header, *bodies)))
         self._outbox += [memoryview(body) for body in bodies if body]
         self._flush()
 
@@ -364,15 +362,15 @@ class WorkerProcess:
             self._fail("sent unexpected file descriptors")
 
     def _frames(self) -> Iterator[tuple[dict[str, Any], bytes]]:
-        while len(self._buffer) >= _FRAME.size:
-            header, body = _FRAME.unpack_from(self._buffer)
+        while len(self._buffer) >= LENGTHS.size:
+            header, body = LENGTHS.unpack_from(self._buffer)
             most = 2 * self.running.program.limits.output_bytes if self.running else 0
             if header > _MAX_HEADER or body > most:
                 raise ValueError(f"a frame of {header} + {body} bytes is too long")
-            start, end = _FRAME.size + header, _FRAME.size + header + body
+            start, end = LENGTHS.size + header, LENGTHS.size + header + body
             if len(self._buffer) < end:
                 return
-            message = json.loads(self._buffer[_FRAME.size : start])
+            message = json.loads(self._buffer[LENGTHS.size : start])
             data = bytes(memoryview(self._buffer)[start:end])
             del self._buffer[:end]
             yield message, data

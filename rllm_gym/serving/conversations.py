@@ -11,11 +11,11 @@ from typing import Any
 from rllm_gym.core import TurnTokens
 from rllm_gym.engine.conversation_index import ConversationIndex, ConversationLine, message_key
 
-Message = dict[str, Any]
+OpenAIMessage = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class ServedCall:
     """One request with its reply.
 
     Attributes:
@@ -33,9 +33,9 @@ class Call:
 
     id: str
     conversation: str
-    messages: tuple[Message, ...]
+    messages: tuple[OpenAIMessage, ...]
     tools: str
-    reply: Message
+    reply: OpenAIMessage
     text: str | None
     tokens: TurnTokens | None = None
     finish_reason: str = "stop"
@@ -53,12 +53,12 @@ class Reply:
         texts: The texts as sampled of earlier replies among the messages, by index.
     """
 
-    call: Call
+    call: ServedCall
     branch: int
     texts: dict[int, str]
 
     @property
-    def sampled_messages(self) -> list[Message]:
+    def sampled_messages(self) -> list[OpenAIMessage]:
         """The messages with the texts as sampled in place of the replies."""
         return [
             {"role": "assistant", "content": self.texts[index]} if index in self.texts else message
@@ -90,7 +90,7 @@ class Conversation:
         self.id = self.id or self.name
 
     @property
-    def prompt(self) -> tuple[Message, ...]:
+    def prompt(self) -> tuple[OpenAIMessage, ...]:
         """The messages before the first reply."""
         return self.replies[0].call.messages
 
@@ -133,7 +133,7 @@ class Conversation:
             apply(name)  # a chat template may have written it into the prompt
             return call_ids.setdefault(name, f"call_{len(call_ids) - 1}")
 
-        def scrubbed(message: Message) -> Message:
+        def scrubbed(message: OpenAIMessage) -> OpenAIMessage:
             new = {key: apply(item) if key in ("content", "name") else item for key, item in message.items()}
             if "tool_call_id" in message:
                 new["tool_call_id"] = call_id(message["tool_call_id"])
@@ -144,9 +144,9 @@ class Conversation:
                 ]
             return new
 
-        messages: dict[int, Message] = {}  # a message that several calls repeat stays one object
+        messages: dict[int, OpenAIMessage] = {}  # a message that several calls repeat stays one object
 
-        def shared(message: Message) -> Message:
+        def shared(message: OpenAIMessage) -> OpenAIMessage:
             if id(message) not in messages:
                 messages[id(message)] = scrubbed(message)
             return messages[id(message)]
@@ -190,10 +190,10 @@ class Conversations:
         self.by_id: dict[str, Conversation] = {}
         self.of_call: dict[str, Conversation] = {}
         self._index: ConversationIndex[_Branch] = ConversationIndex(1 << 40)
-        self._messages: dict[str, Message] = {}
+        self._messages: dict[str, OpenAIMessage] = {}
         self._known: set[tuple[Any, ...]] = set()
 
-    def add(self, call: Call, *, name: str) -> None:
+    def add(self, call: ServedCall, *, name: str) -> None:
         """Add a call, unless it is in another log as well.
 
         Args:
@@ -232,7 +232,7 @@ class Conversations:
         if call.id:
             self.of_call[call.id] = conversation
 
-    def _shared(self, message: Message) -> Message:
+    def _shared(self, message: OpenAIMessage) -> OpenAIMessage:
         return self._messages.setdefault(json.dumps(message, sort_keys=True), message)
 
 

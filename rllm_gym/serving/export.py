@@ -10,7 +10,7 @@ from typing import Any
 
 from rllm_gym.core import Episode, Step, StopReason, Trajectory
 from rllm_gym.engine.episodes_file import episode_to_json
-from rllm_gym.serving.conversations import Conversation, Message, Reply
+from rllm_gym.serving.conversations import Conversation, OpenAIMessage, Reply
 
 
 def prompt_name(conversation: Conversation) -> str:
@@ -110,7 +110,7 @@ def replay_rows(conversations: Sequence[Conversation], success_at: float) -> Ite
         yield {"prompt": name, "logged": episodes}
 
 
-def _weighted(replies: Sequence[Reply]) -> list[Message]:
+def _weighted(replies: Sequence[Reply]) -> list[OpenAIMessage]:
     """Return the messages of a branch; those of the assistant that are not its replies have the weight 0."""
     last = replies[-1].call
     sampled = {len(reply.call.messages) for reply in replies}

@@ -10,7 +10,7 @@ from typing import Any
 
 from rllm_gym.chat_server import RequestError, checked_messages, checked_tools, conversation_of
 from rllm_gym.core import TurnTokens
-from rllm_gym.serving.conversations import Call
+from rllm_gym.serving.conversations import ServedCall
 
 _MAX_LINE_BYTES = 64 << 20
 _MAX_ID = 1 << 31
@@ -43,7 +43,7 @@ def _object(line: bytes) -> dict[str, Any] | LogRowError:
     return row if isinstance(row, dict) else LogRowError(f"it is not a JSON object but a {type(row).__name__}")
 
 
-def calls_of_row(row: Mapping[str, Any]) -> list[Call]:
+def calls_of_row(row: Mapping[str, Any]) -> list[ServedCall]:
     """Return the calls of a line.
 
     A line is a call of ``rllm-gym serve-agent`` (``messages`` and ``reply``); a request and its response (``request``
@@ -67,7 +67,7 @@ def calls_of_row(row: Mapping[str, Any]) -> list[Call]:
         raise LogRowError("it is nested too deeply") from error
 
 
-def _own_call(row: Mapping[str, Any]) -> Call:
+def _own_call(row: Mapping[str, Any]) -> ServedCall:
     text = row.get("text")
     if not isinstance(text, str):
         raise LogRowError(f"text={text!r:.80} must be a text")
@@ -86,7 +86,7 @@ def _own_call(row: Mapping[str, Any]) -> Call:
     stop = row.get("stop") or ()
     if not isinstance(stop, str | list | tuple):
         raise LogRowError(f"stop={stop!r:.80} must be a list of texts")
-    return Call(
+    return ServedCall(
         _text(row, "id"),
         _conversation(row, row),
         checked_messages(row.get("messages")),
@@ -104,7 +104,7 @@ def _own_call(row: Mapping[str, Any]) -> Call:
     )
 
 
-def _responses(row: Mapping[str, Any], request: Mapping[str, Any], response: Mapping[str, Any]) -> list[Call]:
+def _responses(row: Mapping[str, Any], request: Mapping[str, Any], response: Mapping[str, Any]) -> list[ServedCall]:
     choices = response.get("choices")
     if not isinstance(choices, list) or not choices or not all(isinstance(choice, Mapping) for choice in choices):
         raise LogRowError(f"choices={choices!r:.80} must be a list of at least one choice")
@@ -123,7 +123,7 @@ def _responses(row: Mapping[str, Any], request: Mapping[str, Any], response: Map
     ]
 
 
-def _chat(row: Mapping[str, Any]) -> list[Call]:
+def _chat(row: Mapping[str, Any]) -> list[ServedCall]:
     messages, tools = checked_messages(row.get("messages")), checked_tools(row.get("tools"))
     name, conversation = _text(row, "id"), _conversation(row, row)
     replies = [index for index, message in enumerate(messages) if index and message["role"] == "assistant"]
@@ -142,9 +142,9 @@ def _written(
     tools: str,
     reply: dict[str, Any],
     finish_reason: str,
-) -> Call:
+) -> ServedCall:
     text = None if reply.get("tool_calls") else reply["content"]
-    return Call(name, conversation, messages, tools, reply, text, finish_reason=finish_reason)
+    return ServedCall(name, conversation, messages, tools, reply, text, finish_reason=finish_reason)
 
 
 def _assistant(message: Any) -> dict[str, Any]:

@@ -19,7 +19,7 @@ from rllm_gym.chat_server import ChatReply, ChatRequest, RequestError, reply_mes
 from rllm_gym.core import StopReason
 from rllm_gym.engine.attempt import AgentError
 from rllm_gym.engine.call_recorder import check_gets_tools
-from rllm_gym.engine.conversation import Conversation
+from rllm_gym.engine.conversation import ConversationTokens
 from rllm_gym.engine.conversation_index import ConversationIndex, ConversationLine, FoundConversation
 from rllm_gym.engine.conversation_sampler import ConversationSampler
 from rllm_gym.engine.spec import Budget
@@ -156,7 +156,7 @@ class ServedAgent:
 
     def _new(self, request: ChatRequest, found: FoundConversation[_Served]) -> _Served:
         name = secrets.token_hex(12)
-        conversation = Conversation(self._renderer, self._budget, self._sampler.context_length)
+        conversation = ConversationTokens(self._renderer, self._budget, self._sampler.context_length)
         if found.line is not None:
             conversation.fork(found.line.owner.sampler.conversation)
             name_for_client = request.conversation or found.line.owner.id

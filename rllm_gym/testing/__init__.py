@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from rllm_gym.runtime import DeadlineExceeded, WorkerPool
-from rllm_gym.testing.checked_env import Env, Oracle
+from rllm_gym.testing.checked_env import GymEnv, Oracle
 from rllm_gym.testing.checks import Checks, SkipCheck
 from rllm_gym.testing.games import check_text_game
 from rllm_gym.testing.report import ContractViolation, Finding, Report
@@ -18,7 +18,7 @@ __all__ = ["ContractViolation", "Finding", "Report", "check_text_env", "check_te
 
 
 def check_text_env(
-    env_id_or_factory: str | Callable[..., Env],
+    env_id_or_factory: str | Callable[..., GymEnv],
     *,
     oracle: Oracle | None = None,
     fuzz: int = 200,
@@ -78,5 +78,5 @@ def check_text_env(
     return report
 
 
-def _name_of(factory: Callable[..., Env]) -> str:
+def _name_of(factory: Callable[..., GymEnv]) -> str:
     return getattr(factory, "__qualname__", None) or type(factory).__name__

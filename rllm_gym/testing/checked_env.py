@@ -15,12 +15,12 @@ import gymnasium
 import numpy as np
 
 from rllm_gym.core import StopReason
+from rllm_gym.runtime.env_host import StepResult
 from rllm_gym.testing.hostile import unicode_text
 from rllm_gym.testing.report import Finding, Report
 
-Env = gymnasium.Env[Any, str]
+GymEnv = gymnasium.Env[Any, str]
 Oracle = Callable[..., str]
-Step = tuple[Any, float, bool, bool, dict[str, Any]]
 
 MAX_TURNS = 10_000
 _MAX_FINDINGS = 5
@@ -49,14 +49,14 @@ class CheckedEnv:
     """Runs an environment and checks everything it returns. Findings are added to the report."""
 
     def __init__(
-        self, target: str | Callable[..., Env], oracle: Oracle | None, fuzz: int, seed: int, report: Report
+        self, target: str | Callable[..., GymEnv], oracle: Oracle | None, fuzz: int, seed: int, report: Report
     ) -> None:
         self.target, self.oracle, self.fuzz, self.seed, self.report = target, oracle, fuzz, seed, report
         self.check = ""
         self.torch_before = "torch" in sys.modules
         self.step_keys: set[str] | None = None
         self.info_types: dict[str, type] = {}
-        self._envs: list[Env] = []
+        self._envs: list[GymEnv] = []
 
     # Building blocks of the checks
 
@@ -71,7 +71,7 @@ class CheckedEnv:
             self.add_finding(message, check)
         return truth
 
-    def make(self, **kwargs: Any) -> Env:
+    def make(self, **kwargs: Any) -> GymEnv:
         if isinstance(self.target, str):
             env = gymnasium.make(self.target, disable_env_checker=True, **kwargs)
         else:
@@ -88,7 +88,7 @@ class CheckedEnv:
             except Exception as error:
                 self.add_finding(f"close() raised {type(error).__name__}: {error}", "close")
 
-    def reset(self, env: Env, **kwargs: Any) -> tuple[Any, dict[str, Any]]:
+    def reset(self, env: GymEnv, **kwargs: Any) -> tuple[Any, dict[str, Any]]:
         """Reset the environment and check the result."""
         result = env.reset(**kwargs)
         if not (isinstance(result, tuple) and len(result) == 2):
@@ -121,7 +121,7 @@ class CheckedEnv:
             )
         return observation, info
 
-    def step(self, env: Env, action: str, turn: int) -> Step:
+    def step(self, env: GymEnv, action: str, turn: int) -> StepResult:
         """Execute one step and check the result. ``turn`` counts from 1."""
         result = env.step(action)
         if not (isinstance(result, tuple) and len(result) == 5):
@@ -189,7 +189,7 @@ class CheckedEnv:
         self._check_reward(reward, info)
         return observation, float(reward), terminated, truncated, info
 
-    def _check_observation(self, env: Env, observation: Any, check: str) -> None:
+    def _check_observation(self, env: GymEnv, observation: Any, check: str) -> None:
         if not self.expect(
             observation in env.observation_space,
             f"{check}(): the observation {show(observation)} is not in {env.observation_space}",
@@ -244,14 +244,14 @@ class CheckedEnv:
                     "reward",
                 )
 
-    def act(self, env: Env, observation: Any, info: dict[str, Any]) -> str:
+    def act(self, env: GymEnv, observation: Any, info: dict[str, Any]) -> str:
         """Return the oracle's action."""
         assert self.oracle is not None
         if takes_env(self.oracle):
             return self.oracle(env.unwrapped)
         return self.oracle(observation, info)
 
-    def play(self, env: Env, source: random.Random, *, max_turns: int = MAX_TURNS, **reset: Any) -> list[Any]:
+    def play(self, env: GymEnv, source: random.Random, *, max_turns: int = MAX_TURNS, **reset: Any) -> list[Any]:
         """Run an episode with a mixture of random text and the oracle's actions. Return a list of the results."""
         observation, info = self.reset(env, **reset)
         log: list[Any] = [(observation, copy.deepcopy(info))]

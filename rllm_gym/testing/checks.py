@@ -15,7 +15,7 @@ import numpy as np
 from gymnasium.utils.env_checker import check_env
 
 from rllm_gym.core import EnvironmentFault
-from rllm_gym.testing.checked_env import MAX_TURNS, CheckedEnv, Env, show, takes_env
+from rllm_gym.testing.checked_env import MAX_TURNS, CheckedEnv, GymEnv, show, takes_env
 from rllm_gym.testing.hostile import HOSTILE, unicode_text
 
 
@@ -140,7 +140,7 @@ class Checks(CheckedEnv):
                 return
             self._expect_refusal(env.unwrapped, "after the end of the episode")
 
-    def _expect_refusal(self, env: Env, when: str) -> None:
+    def _expect_refusal(self, env: GymEnv, when: str) -> None:
         try:
             env.step("")
         except Exception:
@@ -377,7 +377,7 @@ def _numpy_state() -> tuple[Any, ...]:
     return name, np.asarray(keys).tobytes(), *rest
 
 
-def _takes_render_mode(factory: Callable[..., Env]) -> bool:
+def _takes_render_mode(factory: Callable[..., GymEnv]) -> bool:
     try:
         parameters = inspect.signature(factory).parameters.values()
     except (TypeError, ValueError):

@@ -22,7 +22,7 @@ from rllm_gym.multiagent import ParallelGame, TextGame
 from rllm_gym.testing.hostile import HOSTILE, unicode_text
 from rllm_gym.testing.report import Finding, Report
 
-Policy = Callable[[TextGame, str, Random], str]
+GamePolicy = Callable[[TextGame, str, Random], str]
 """Called with the game, the agent to move and a random generator; returns an action."""
 
 MAX_TURNS = 400
@@ -44,7 +44,7 @@ _FENCE = re.compile("~{3,}")
 def check_text_game(
     env_id_or_factory: str | Callable[..., TextGame],
     *,
-    policy: Policy | None = None,
+    policy: GamePolicy | None = None,
     fuzz: int = 100,
     seed: int = 0,
 ) -> Report:
@@ -80,7 +80,7 @@ def check_text_game(
 
 class _GameChecker:
     def __init__(
-        self, target: str | Callable[..., TextGame], policy: Policy | None, fuzz: int, seed: int, report: Report
+        self, target: str | Callable[..., TextGame], policy: GamePolicy | None, fuzz: int, seed: int, report: Report
     ) -> None:
         self.target, self.policy, self.fuzz, self.seed, self.report = target, policy, fuzz, seed, report
         self.check = ""

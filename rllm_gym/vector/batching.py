@@ -18,7 +18,7 @@ from gymnasium.vector.utils import batch_space, concatenate, create_empty_array,
 from rllm_gym.core import Text
 from rllm_gym.runtime.env_host import StepResult
 
-Options = Mapping[str, Any] | Sequence[Mapping[str, Any] | None] | None
+ResetOptions = Mapping[str, Any] | Sequence[Mapping[str, Any] | None] | None
 Seeds = int | Sequence[int | None] | np.ndarray | None
 
 _DTYPES = {kind: np.dtype(kind) for kind in (int, float, bool)} | {str: np.dtype(object)}
@@ -190,7 +190,7 @@ def split_seeds(seed: Seeds, indices: Sequence[int]) -> list[int | None]:
     return [None if item is None else int(item) for item in listed]
 
 
-def split_options(options: Options, count: int) -> list[dict[str, Any] | None]:
+def split_options(options: ResetOptions, count: int) -> list[dict[str, Any] | None]:
     """Return one dictionary of options per environment.
 
     A list, tuple or array under a key has one value per environment; any other value is used for all. A sequence of

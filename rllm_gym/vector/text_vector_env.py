@@ -24,7 +24,7 @@ from rllm_gym.runtime.env_building import Env, EnvBuildSpec, resolve
 from rllm_gym.runtime.env_host import EnvDescription, StepResult
 from rllm_gym.runtime.env_worker import EnvDeadlines
 from rllm_gym.vector.batching import (
-    Options,
+    ResetOptions,
     Seeds,
     batch_infos,
     batch_observations,
@@ -172,7 +172,7 @@ class TextVectorEnv(VectorEnv[Any, Any, np.ndarray]):
 
     # Gymnasium's interface
 
-    def reset(self, *, seed: Seeds = None, options: Options = None) -> tuple[Any, dict[str, Any]]:
+    def reset(self, *, seed: Seeds = None, options: ResetOptions = None) -> tuple[Any, dict[str, Any]]:
         """Begin an episode in every environment, or in those of ``options["reset_mask"]``.
 
         Args:
@@ -189,7 +189,7 @@ class TextVectorEnv(VectorEnv[Any, Any, np.ndarray]):
         self.reset_async(seed=seed, options=options)
         return self.reset_wait()
 
-    def reset_async(self, seed: Seeds = None, options: Options = None) -> None:
+    def reset_async(self, seed: Seeds = None, options: ResetOptions = None) -> None:
         """Start :meth:`reset` without waiting; :meth:`reset_wait` returns the result."""
         self._assert_free("reset_async")
         indices: Sequence[int] = range(self.num_envs)
@@ -330,7 +330,9 @@ class TextVectorEnv(VectorEnv[Any, Any, np.ndarray]):
 
     # Asynchronous interface
 
-    def async_reset(self, env_ids: Iterable[int] | None = None, *, seed: Seeds = None, options: Options = None) -> None:
+    def async_reset(
+        self, env_ids: Iterable[int] | None = None, *, seed: Seeds = None, options: ResetOptions = None
+    ) -> None:
         """Begin an episode in these environments (``None`` for all) without waiting; :meth:`recv` returns the results.
 
         Args:

@@ -409,7 +409,7 @@ def test_a_missing_extra_is_that_of_the_command(monkeypatch: pytest.MonkeyPatch)
     assert advice_for_missing("aiohttp", command="eval") == "pip install 'rllm-gym[openai]'"
 
 
-def test_runs_of_the_same_name_are_told_apart(tmp_path: Path) -> None:
+def test_runs_of_the_same_name_are_distinguished(tmp_path: Path) -> None:
     for name in ("a/run", "b/run"):
         save_episodes(tmp_path / name / "test.jsonl", [episode(1)])
     runs = open_runs([tmp_path / "a/run", tmp_path / "b/run", tmp_path / "b/run/test.jsonl"])

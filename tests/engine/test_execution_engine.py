@@ -406,7 +406,7 @@ def test_an_option_that_is_unknown_or_invalid_is_an_error() -> None:
         engine_of(agent=dict).run_sync([0])
 
 
-def test_editors_are_told_every_option_with_its_type() -> None:
+def test_editors_see_every_option_with_its_type() -> None:
     options = typing.get_type_hints(EngineOptions)
     for engine in (AgentExecutionEngine, AgentWorkflowEngine):
         (arguments,) = typing.get_args(typing.get_type_hints(engine.__init__)["options"])

@@ -10,21 +10,21 @@ import re
 from collections.abc import Iterator
 from functools import cached_property
 
+from rllm_gym.envs.search.built_in_corpus import BuiltInCorpus, Entity
 from rllm_gym.envs.search.relations import OF_KIND, RELATIONS, Relation
-from rllm_gym.envs.search.world import Entity, World
 
 Value = Entity | int
 
 
 class Solver:
-    def __init__(self, world: World) -> None:
-        self.world = world
-        self.articles = {document.id: document for document in world.articles()}
-        self.mentioned = {text: entity for entity in world.entities for text in {entity.mention, entity.phrase}}
+    def __init__(self, corpus: BuiltInCorpus) -> None:
+        self.corpus = corpus
+        self.articles = {document.id: document for document in corpus.articles()}
+        self.mentioned = {text: entity for entity in corpus.entities for text in {entity.mention, entity.phrase}}
 
     @cached_property
     def facts(self) -> dict[Entity, dict[str, Value]]:
-        return {entity: dict(self._facts_of(entity)) for entity in self.world.entities}
+        return {entity: dict(self._facts_of(entity)) for entity in self.corpus.entities}
 
     def _facts_of(self, entity: Entity) -> Iterator[tuple[str, Value]]:
         names = [entity.phrase, entity.name, entity.name.split()[-1], f"the {entity.noun}"]
@@ -121,7 +121,7 @@ class Solver:
         for relation in OF_KIND[kind]:
             for inner in self._matches((relation.clause,) if relation.clause else (), clause):
                 for value in self._entities(inner):
-                    yield {one for one in self.world.of_kind(kind) if self.facts[one][relation.name] is value}
+                    yield {one for one in self.corpus.of_kind(kind) if self.facts[one][relation.name] is value}
 
     @staticmethod
     def _split(text: str) -> Iterator[tuple[str, str]]:

@@ -172,7 +172,7 @@ def test_bfcl_compares_states_and_results_after_each_turn(tmp_path: Path, python
     assert tools.keys() == {"switch", "read"}
     assert tools["switch"]["type"] == "object"
     assert tools["switch"]["properties"]["level"] == {"type": "number"}
-    assert not list(env.workspace.iterdir())  # what the server is told is nowhere to be read
+    assert not list(env.workspace.iterdir())  # what the server receives is nowhere to be read
     on, read = call("switch", lamp=1), call("read")
     assert env.step(read)[0] == "Result, read:\n['2']"
     for right, replies in (

@@ -33,7 +33,7 @@ from rllm_gym.envs.mcp import TEMPLATES, MCPEnv, ToolState
 from rllm_gym.envs.mcp.arguments import ValidationBudget, checked_arguments
 from rllm_gym.envs.mcp.demonstrations import replies, tool_task_of
 from rllm_gym.envs.mcp.prompt import first_observation, tool_list
-from rllm_gym.envs.mcp.rows import RowParser
+from rllm_gym.envs.mcp.rows import ToolRowParser
 from rllm_gym.mcp import InProcessServer, MCPTool, ServerFault, StdioServer
 from rllm_gym.parsing.function_calls import FunctionCall
 from tests.browser.browser_processes import command_line
@@ -594,7 +594,7 @@ def test_an_unusable_row_is_an_error_with_the_reason():
 
 
 def test_rows_from_the_hub_cannot_run_code():
-    read = RowParser({"servers": (InProcessServer(shelf),)}, trusted=False)
+    read = ToolRowParser({"servers": (InProcessServer(shelf),)}, trusted=False)
     row = {"prompt": "How many?", "answer": NUMBER}
     assert read(row, "x").content == "How many?"
     for row in ({"servers": [{"command": "sh"}]}, {"check": "shutil:rmtree"}):
@@ -774,7 +774,7 @@ server.run("stdio")
 """
 
 
-def test_the_model_is_told_of_tools_that_a_server_has_changed(tmp_path):
+def test_the_model_sees_the_tools_that_a_server_has_changed(tmp_path):
     """Servers offer further tools when one has connected, chosen a database, or logged in."""
     (tmp_path / "growing.py").write_text(GROWING)
     env = make_env(servers=StdioServer("{python}", (str(tmp_path / "growing.py"),), timeout=120.0))
@@ -1007,18 +1007,18 @@ def test_the_type_of_a_parameter_takes_no_more_memory_than_its_schema():
 
 
 def test_instructions_of_servers_reach_the_model():
-    def told(text: str):
+    def instructed(text: str):
         def make(workspace: Path, seed: int) -> MCPServer:
             return MCPServer("told", log_level="ERROR", instructions=f"{text} Files are in {workspace}.")
 
         return InProcessServer(make, name=text.lower())
 
-    env = make_env(servers=[told("First"), told("Second")], tools_in_prompt=False, max_tools_chars=1_000)
+    env = make_env(servers=[instructed("First"), instructed("Second")], tools_in_prompt=False, max_tools_chars=1_000)
     observation, _ = env.reset(seed=0)
     assert "Instructions for the tools of the server first:\nFirst Files are in /workspace.\n" in observation
     assert "Instructions for the tools of the server second:\nSecond Files" in observation
     env.close()
-    env = make_env(servers=told("Long" * 1_000), max_tools_chars=1_000)
+    env = make_env(servers=instructed("Long" * 1_000), max_tools_chars=1_000)
     observation, _ = env.reset(seed=0)
     assert f"Instructions for the tools:\n{('Long' * 1_000)[:499]}…\n" in observation
     env.close()

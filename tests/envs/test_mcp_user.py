@@ -21,7 +21,7 @@ from mcp.server import MCPServer
 from rllm_gym.agents import MCPAgent
 from rllm_gym.engine import AgentExecutionEngine
 from rllm_gym.envs.mcp import MCPEnv, ToolState
-from rllm_gym.envs.mcp.rows import RowParser
+from rllm_gym.envs.mcp.rows import ToolRowParser
 from rllm_gym.envs.mcp.user import MAX_MESSAGE_CHARS
 from rllm_gym.mcp import InProcessServer
 from rllm_gym.samplers import ScriptedSampler
@@ -283,7 +283,7 @@ def of_row(messages: Any, data: Any) -> str | None:
 
 
 def test_the_content_of_a_row_with_a_function_is_the_same_in_every_process() -> None:
-    read = RowParser({"servers": (InProcessServer(shelf),), "check": put_both})
+    read = ToolRowParser({"servers": (InProcessServer(shelf),), "check": put_both})
     content = read({"prompt": "x", "user": of_row}, "x").content
     assert content.endswith(f"{__name__}:of_row")  # an address would make the split of the task random
     assert "0x" not in read({"prompt": "x", "user": partial(of_row)}, "x").content
@@ -368,7 +368,7 @@ def test_an_unusable_user_is_an_error_with_the_reason() -> None:
     with pytest.raises(EnvironmentFault, match="'ada', which plays the user, failed"):
         env.reset()
     env.close()
-    read = RowParser({"servers": (InProcessServer(shelf),), "check": put_both}, trusted=False)
+    read = ToolRowParser({"servers": (InProcessServer(shelf),), "check": put_both}, trusted=False)
     with pytest.raises(TaskError, match="'user', which run"):
         read({"prompt": "x", "user": "shutil:rmtree"}, "x")
     # The same policy for several users is not the same problem: splits are decided by the content.

@@ -14,10 +14,10 @@ from search_solver import Solver
 
 from rllm_gym.core import SPLITS, TaskError
 from rllm_gym.envs.search import SearchEnv
+from rllm_gym.envs.search.built_in_corpus import build_corpus
 from rllm_gym.envs.search.corpus import Document, LocalCorpus
 from rllm_gym.envs.search.demonstrations import replies
 from rllm_gym.envs.search.questions import FAMILIES, search_tasks
-from rllm_gym.envs.search.world import build_world
 from rllm_gym.grading.short_text import exact_match, f1_score
 
 CASES = [(family, hops) for family in FAMILIES for hops in (1, 2, 3, 4) if hops > 1 or family == "bridge"]
@@ -57,7 +57,7 @@ def test_the_articles_give_each_question_exactly_one_answer(family, hops):
     for index in range(3):
         task = tasks[index]
         assert len(set(task.data["supporting"])) == hops
-        solver = Solver(build_world(task.data["world"], 60))
+        solver = Solver(build_corpus(task.data["corpus_seed"], 60))
         assert solver.answers(task.content) == set(task.data["answers"]), task.content
 
 
@@ -98,7 +98,7 @@ def test_splits_share_no_question_and_no_article():
     for split in SPLITS:
         tasks = search_tasks(split=split)
         found = [tasks[index] for index in range(80)]
-        seen[split] = {task.content for task in found} | {task.data["world"] for task in found}
+        seen[split] = {task.content for task in found} | {task.data["corpus_seed"] for task in found}
         assert {task.data["difficulty"] for task in found} == {1, 2, 3, 4}
         assert {task.data["family"] for task in found} == set(FAMILIES)
     assert not seen["train"] & seen["test"]
@@ -110,11 +110,11 @@ def test_the_questions_and_articles_of_v0_do_not_change():
     text = json.dumps(
         [
             [tasks[index].to_json() for tasks in (search_tasks(), search_tasks(difficulty=0)) for index in range(5)],
-            [[one.id, one.title, one.text] for one in build_world(1, 160).articles()],
-            [[one.id, one.title, one.text] for one in build_world(1, 12).articles(fillers=False)],
+            [[one.id, one.title, one.text] for one in build_corpus(1, 160).articles()],
+            [[one.id, one.title, one.text] for one in build_corpus(1, 12).articles(fillers=False)],
         ]
     )
-    assert hashlib.sha256(text.encode()).hexdigest()[:16] == "6e053faa0f446dbc"
+    assert hashlib.sha256(text.encode()).hexdigest()[:16] == "10a35048936a4088"
 
 
 def test_difficulty_0_is_short_enough_for_a_small_model():
@@ -180,7 +180,7 @@ REFUSED = [
     (call("open", id="ada"), "the tools are 'search' and 'read'"),
     (call("search", query="x") + call("open"), "Tool call 2 names the tool 'open'"),
 ]
-TOLD = [
+REPORTED = [
     (call("search", query="the"), "(failed) The query has no word"),
     (call("search", query="?!"), "(failed) The query has no word"),
     (call("search", query="\ud800"), "(failed) The query has no word"),
@@ -189,13 +189,13 @@ TOLD = [
 ]
 
 
-def test_what_is_no_call_and_no_answer_changes_nothing_and_a_failed_call_is_told(env):
+def test_what_is_no_call_and_no_answer_changes_nothing_and_a_failed_call_is_reported(env):
     for reply, text in REFUSED:
         env.reset(seed=0)
         observation, reward, terminated, _, info = env.step(reply)
         assert text in observation
         assert (reward, terminated, info["invalid_action"], info["tools_called"]) == (0, False, True, 0), reply[:80]
-    for reply, text in TOLD:
+    for reply, text in REPORTED:
         env.reset(seed=0)
         observation, reward, terminated, _, info = env.step(reply)
         assert text in observation

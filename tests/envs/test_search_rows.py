@@ -122,8 +122,11 @@ WRONG_ROWS = [
     ({"question": "Who?", "answer": "x", "documents": [7]}, "a document is 7"),
     ({"question": "Who?", "answer": "x", "documents": DOCS, "supporting": ["18"]}, "'18'"),
     ({"question": "Who?", "answer": "x", "paragraphs": PARAGRAPHS, "answerable": False}, "answerable rows only"),
-    ({"question": "Who?", "answer": "x", "world": -1, "articles": 160, "difficulty": 1}, "its world is -1"),
-    ({"question": "Who?", "answer": "x", "world": 1, "articles": 10**9, "difficulty": 1}, "its articles is 1000000000"),
+    ({"question": "Who?", "answer": "x", "corpus_seed": -1, "articles": 160, "difficulty": 1}, "its corpus_seed is -1"),
+    (
+        {"question": "Who?", "answer": "x", "corpus_seed": 1, "articles": 10**9, "difficulty": 1},
+        "its articles is 1000000000",
+    ),
 ]
 
 
@@ -284,7 +287,7 @@ async def _broken(request: Any) -> web.Response:
     return web.Response(text=texts.get(request["query"], '{"result": [[]]}'), content_type="application/json")
 
 
-def test_a_query_that_the_server_cannot_take_is_told_and_is_no_fault():
+def test_a_query_that_the_server_cannot_take_is_reported_and_is_no_fault():
     queries = ["status 400", "status 404", "status 500", "slow", "moved", "large"]
     queries += ["garbage", "deep", "shape", "empty", "document"]
     with served(_broken) as (url, _):

@@ -1,4 +1,4 @@
-"""An environment for the tests of trainers, which records its resets and can be told to break."""
+"""An environment for the tests of trainers, which records its resets and can be made to fail."""
 
 from __future__ import annotations
 

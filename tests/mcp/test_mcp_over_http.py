@@ -230,7 +230,7 @@ def test_a_server_that_starts_again_goes_on_with_its_script_and_with_its_first_t
     run_scenario(scenario)
 
 
-def test_a_server_is_not_told_of_answers_that_it_does_not_get(tmp_path: Path) -> None:
+def test_a_server_is_not_informed_of_answers_that_it_does_not_get(tmp_path: Path) -> None:
     """A server may offer other tools to a client whose user can be asked."""
     program = StdioServer("{python}", (OFFERING,), timeout=120.0)
 

@@ -109,7 +109,7 @@ def steps_of(kv: KVSlots, steps: CudaGraphSteps, longest: int, times: int) -> No
 
 
 @torch.inference_mode()
-def test_graphs_are_recorded_anew_when_slots_or_weights_have_moved(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_graphs_are_recorded_again_when_slots_or_weights_have_moved(monkeypatch: pytest.MonkeyPatch) -> None:
     pools = Pools(monkeypatch)
     kv = KVSlots(qwen(), 8)
     steps = CudaGraphSteps(kv, 8, capture=True)

@@ -8,10 +8,10 @@ from pathlib import Path
 
 from rllm_gym.sandbox import TreeFile
 from rllm_gym.sandbox.inside import files
-from rllm_gym.sandbox.tree import EXCLUDED, MAX_BYTES, MAX_FILES, Tree, tree_of
+from rllm_gym.sandbox.tree import EXCLUDED, MAX_BYTES, MAX_FILES, FileTree, tree_of
 
 
-def read_directory(directory: Path, *, leave_out: frozenset[str] = EXCLUDED) -> Tree:
+def read_directory(directory: Path, *, leave_out: frozenset[str] = EXCLUDED) -> FileTree:
     """Read a directory as the trusted process of a session does."""
     root = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:

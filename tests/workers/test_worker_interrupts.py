@@ -77,7 +77,7 @@ def test_a_worker_whose_call_was_interrupted_has_ended_unless_the_call_never_beg
     assert set(alive) == {True, False}
 
 
-def test_a_call_that_arrives_while_its_thread_is_told_to_end_is_carried_out():
+def test_a_call_that_arrives_while_its_thread_is_ending_is_carried_out():
     """The thread is idle when the call arrives, but has not looked yet whether it should end."""
     worker = ThreadWorker("closing", WorkerThreads("closing"), own_thread=True)
     done = threading.Event()

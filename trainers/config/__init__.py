@@ -11,7 +11,7 @@ from trainers.config.dpo import DpoConfig, PreferenceConfig, validate_dpo
 from trainers.config.entropy import EntropyConfig
 from trainers.config.env import EnvConfig, SamplingConfig
 from trainers.config.model import LoraConfig, LoraModelConfig, ModelConfig, TinyConfig
-from trainers.config.offline import Files, HeldOutConfig, LengthConfig
+from trainers.config.offline import FilePaths, HeldOutConfig, LengthConfig
 from trainers.config.optimizer import OptimizerConfig
 from trainers.config.roles import CopiesConfig, OpponentsConfig, RoleAssignment, RoleConfig
 from trainers.config.sft import DemonstrationConfig, SftConfig, StopConfig, validate_sft
@@ -29,7 +29,7 @@ __all__ = [
     "DpoConfig",
     "EntropyConfig",
     "EnvConfig",
-    "Files",
+    "FilePaths",
     "HeldOutConfig",
     "JsonObject",
     "LengthConfig",

@@ -9,7 +9,7 @@ from trainers.config.checkpoint import CheckpointConfig, check_checkpoint
 from trainers.config.loggers import check_loggers
 from trainers.config.model import LoraModelConfig, ModelConfig, check_model, model_variants
 from trainers.config.offline import (
-    Files,
+    FilePaths,
     HeldOutConfig,
     LengthConfig,
     check_held_out,
@@ -23,7 +23,7 @@ from trainers.option_checks import positive, raise_if_any
 class PreferenceConfig:
     """Where preference pairs come from and how they are built."""
 
-    file: Files = ""
+    file: FilePaths = ""
     """Pairs (``{"prompt": ..., "chosen": ..., "rejected": ...}``, strings or messages) or saved episodes, one per row:
     JSONL, JSON or Parquet files, patterns such as ``runs/rl/episodes/*.jsonl``, or ``hf:repo[:config][@split]``."""
     pairs: Literal["best_worst", "all"] = "best_worst"

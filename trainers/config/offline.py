@@ -7,7 +7,7 @@ from typing import Literal
 
 from trainers.option_checks import positive
 
-Files = str | tuple[str, ...]
+FilePaths = str | tuple[str, ...]
 """One or several paths, patterns or names of data sets."""
 
 
@@ -30,7 +30,7 @@ class HeldOutConfig:
 
     fraction: float = 0.0
     """Fraction of the tasks (or prompts) of the files that is held out; all examples of a task are on the same side."""
-    file: Files = ""
+    file: FilePaths = ""
     """Files with held-out examples, as an alternative to ``fraction``; same formats as the training files."""
     every: int = 25
     """Steps between evaluations. There is one before the first step and one after the last."""

@@ -10,7 +10,7 @@ from trainers.config.env import EnvConfig, SamplingConfig, check_env, check_samp
 from trainers.config.loggers import check_loggers
 from trainers.config.model import LoraModelConfig, ModelConfig, TinyConfig, check_model, model_variants
 from trainers.config.offline import (
-    Files,
+    FilePaths,
     HeldOutConfig,
     LengthConfig,
     check_held_out,
@@ -25,7 +25,7 @@ from trainers.option_checks import default, idle, positive, raise_if_any
 class DemonstrationConfig:
     """The demonstrations to train on: files, or a policy acting in the environment."""
 
-    file: Files = ""
+    file: FilePaths = ""
     """Saved episodes, chats (``{"messages": [...]}``) or ``{"prompt": ..., "completion": ...}``, one per row: JSONL,
     JSON or Parquet files, patterns such as ``runs/rl/episodes/*.jsonl``, or ``hf:repo[:config][@split]``; one or
     several."""

@@ -23,7 +23,7 @@ from rllm_gym.core import SCHEMA_VERSION, Step, StopReason, TokenSequence, Traje
 from rllm_gym.data.conversion import known_format
 from rllm_gym.engine import EpisodeSpec
 from rllm_gym.engine.episodes_file import episode_from_json
-from trainers.config import ConfigError, Files
+from trainers.config import ConfigError, FilePaths
 from trainers.fine_tuning.row_files import rows_of_files
 from trainers.train_env import TrainEnv
 
@@ -144,7 +144,7 @@ _RENAME = {
 
 
 def read_demonstrations(
-    files: Files | Path, *, strings: Strings = "chat", option: str = "demonstrations.file"
+    files: FilePaths | Path, *, strings: Strings = "chat", option: str = "demonstrations.file"
 ) -> list[Demonstration]:
     """Read demonstrations from rows: saved episodes, chats with ``messages`` (and ``tools``), prompts with
     ``completion``.

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from rllm_gym.chat import ChatRenderer
-from trainers.config import ConfigError, DpoConfig, Files, ModelConfig, validate_dpo
+from trainers.config import ConfigError, DpoConfig, FilePaths, ModelConfig, validate_dpo
 from trainers.fine_tuning.offline_run import EpochOrder, OfflineRun
 from trainers.fine_tuning.pair_batches import LogProbs, PairBatches
 from trainers.fine_tuning.preference_loss import PreferenceLoss
@@ -126,7 +126,7 @@ class _Data:
 
     @classmethod
     def of(cls, config: DpoConfig, read: Preferences, renderer: ChatRenderer, limit: LengthLimit) -> _Data:
-        def tokenized(pairs: Sequence[Pair], files: Files) -> list[TokenPair]:
+        def tokenized(pairs: Sequence[Pair], files: FilePaths) -> list[TokenPair]:
             tokenized_pairs = [
                 tokenized_pairs
                 for pair in pairs

@@ -10,7 +10,7 @@ from typing import Any
 
 from rllm_gym.chat import ChatRenderer
 from rllm_gym.data.conversion import known_format
-from trainers.config import ConfigError, Files, PreferenceConfig
+from trainers.config import ConfigError, FilePaths, PreferenceConfig
 from trainers.fine_tuning.demonstrations import (
     Demonstration,
     completion_turns,
@@ -81,7 +81,7 @@ class Preferences:
         return f"{len(self.pairs)} pairs; skipped: {reasons}"
 
 
-def read_preferences(files: Files, options: PreferenceConfig, *, option: str = "preferences.file") -> Preferences:
+def read_preferences(files: FilePaths, options: PreferenceConfig, *, option: str = "preferences.file") -> Preferences:
     """Read pairs from rows: ``chosen`` and ``rejected`` with their ``prompt``, or saved episodes.
 
     An answer is a string or a list of messages. Without ``prompt``, the prompt is the common prefix of the messages.

@@ -11,10 +11,10 @@ from typing import Any
 from rllm_gym.core import TaskError
 from rllm_gym.data import load_tasks
 from rllm_gym.data.files import read_rows
-from trainers.config import ConfigError, Files
+from trainers.config import ConfigError, FilePaths
 
 
-def rows_of_files(files: Files, option: str) -> Iterator[tuple[str, dict[str, Any]]]:
+def rows_of_files(files: FilePaths, option: str) -> Iterator[tuple[str, dict[str, Any]]]:
     """Yield every row with its location for messages (``"chats.jsonl, line 3"``), file by file in the given order.
 
     JSONL lines are parsed with Python's ``json``, since saved episodes may contain lone surrogates.

@@ -8,7 +8,7 @@ from itertools import count
 
 from rllm_gym.chat import ChatRenderer
 from rllm_gym.core import stream_seed
-from trainers.config import ConfigError, DemonstrationConfig, Files, SftConfig
+from trainers.config import ConfigError, DemonstrationConfig, FilePaths, SftConfig
 from trainers.fine_tuning.demonstrations import (
     Demonstration,
     DemonstrationCollector,
@@ -93,7 +93,7 @@ def tokenize_example(
     return tuple(TokenizedSequence.of(sequence, weights) for sequence in fitting if any(sequence.mask)) or None
 
 
-def read_examples(files: Files, config: SftConfig, renderer: ChatRenderer, limit: LengthLimit) -> list[SftExample]:
+def read_examples(files: FilePaths, config: SftConfig, renderer: ChatRenderer, limit: LengthLimit) -> list[SftExample]:
     """Read all demonstrations of the evaluation files, without selection.
 
     Raises:

@@ -16,7 +16,7 @@ from typing import Any, Protocol
 _log = logging.getLogger(__name__)
 
 _PROJECT = "rllm-gym"
-Row = Mapping[str, Any]
+LogRow = Mapping[str, Any]
 
 
 class Logger(Protocol):
@@ -24,13 +24,13 @@ class Logger(Protocol):
 
     def metrics(self, step: int, values: Mapping[str, float]) -> None: ...
 
-    def completions(self, step: int, rows: Sequence[Row]) -> None: ...
+    def completions(self, step: int, rows: Sequence[LogRow]) -> None: ...
 
     def close(self) -> None: ...
 
 
 class _TensorBoard:
-    def __init__(self, folder: Path, config: Row, first_step: int) -> None:
+    def __init__(self, folder: Path, config: LogRow, first_step: int) -> None:
         from torch.utils.tensorboard import SummaryWriter
 
         self._writer = SummaryWriter(str(folder / "tensorboard"), purge_step=first_step)
@@ -40,12 +40,12 @@ class _TensorBoard:
         for key, value in values.items():
             self._writer.add_scalar(key, value, step)
 
-    def completions(self, step: int, rows: Sequence[Row]) -> None:
+    def completions(self, step: int, rows: Sequence[LogRow]) -> None:
         """TensorBoard has no tables."""
 
 
 class _WandB:
-    def __init__(self, folder: Path, config: Row, first_step: int) -> None:
+    def __init__(self, folder: Path, config: LogRow, first_step: int) -> None:
         wandb: Any = importlib.import_module("wandb")
         self._table = wandb.Table
         self._run = wandb.init(
@@ -63,13 +63,13 @@ class _WandB:
     def metrics(self, step: int, values: Mapping[str, float]) -> None:
         self._run.log({"step": step, **values})
 
-    def completions(self, step: int, rows: Sequence[Row]) -> None:
+    def completions(self, step: int, rows: Sequence[LogRow]) -> None:
         table = self._table(columns=list(rows[0]), data=[list(row.values()) for row in rows])
         self._run.log({"step": step, "completions": table})
 
 
 class _Trackio:
-    def __init__(self, folder: Path, config: Row, first_step: int) -> None:
+    def __init__(self, folder: Path, config: LogRow, first_step: int) -> None:
         trackio: Any = importlib.import_module("trackio")
         self._trackio = trackio
         name = f"{folder.name}-{_kept(folder / 'trackio.id', lambda: secrets.token_hex(3))}"
@@ -80,13 +80,13 @@ class _Trackio:
     def metrics(self, step: int, values: Mapping[str, float]) -> None:
         self._trackio.log(dict(values), step=step)
 
-    def completions(self, step: int, rows: Sequence[Row]) -> None:
+    def completions(self, step: int, rows: Sequence[LogRow]) -> None:
         pandas: Any = importlib.import_module("pandas")  # Trackio needs it
         self._trackio.log({"completions": self._trackio.Table(dataframe=pandas.DataFrame(list(rows)))}, step=step)
 
 
 class _MLflow:
-    def __init__(self, folder: Path, config: Row, first_step: int) -> None:
+    def __init__(self, folder: Path, config: LogRow, first_step: int) -> None:
         mlflow: Any = importlib.import_module("mlflow")
         self._mlflow = mlflow
         mlflow.set_experiment(os.environ.get("MLFLOW_EXPERIMENT_NAME", _PROJECT))
@@ -102,11 +102,11 @@ class _MLflow:
         # MLflow refuses "@" in names, and then the whole row.
         self._mlflow.log_metrics({key.replace("@", "_at_"): value for key, value in values.items()}, step=step)
 
-    def completions(self, step: int, rows: Sequence[Row]) -> None:
+    def completions(self, step: int, rows: Sequence[LogRow]) -> None:
         self._mlflow.log_dict({"completions": list(rows)}, f"completions/step-{step:06d}.json")
 
 
-_LOGGERS: dict[str, Callable[[Path, Row, int], Logger]] = {
+_LOGGERS: dict[str, Callable[[Path, LogRow, int], Logger]] = {
     "tensorboard": _TensorBoard,
     "wandb": _WandB,
     "trackio": _Trackio,
@@ -124,7 +124,7 @@ class Loggers:
         first_step: The first step that will be logged.
     """
 
-    def __init__(self, names: Sequence[str] | None, folder: Path, config: Row, first_step: int) -> None:
+    def __init__(self, names: Sequence[str] | None, folder: Path, config: LogRow, first_step: int) -> None:
         self._loggers: dict[str, Logger] = {}
         try:
             for name in names or ():
@@ -136,7 +136,7 @@ class Loggers:
     def metrics(self, step: int, values: Mapping[str, float]) -> None:
         self._each("metrics", step, values)
 
-    def completions(self, step: int, rows: Sequence[Row]) -> None:
+    def completions(self, step: int, rows: Sequence[LogRow]) -> None:
         self._each("completions", step, rows)
 
     def close(self) -> None:

@@ -49,8 +49,8 @@ for (const svg of document.querySelectorAll("svg.chart")) {
     cursor.setAttribute("visibility", "visible");
     tip.hidden = false;
     const inCard = box.left - card.getBoundingClientRect().left + x / scale;
-    const room = card.clientWidth - tip.offsetWidth - 8;
-    tip.style.left = Math.max(8, Math.min(inCard + 12, room)) + "px";
+    const maxLeft = card.clientWidth - tip.offsetWidth - 8;
+    tip.style.left = Math.max(8, Math.min(inCard + 12, maxLeft)) + "px";
     tip.style.top = box.top - card.getBoundingClientRect().top + 8 + "px";
   });
   svg.addEventListener("pointerleave", () => {

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from rllm_gym.commands.errors import CommandError
-from rllm_gym.commands.view.run_files import Cursor, EpisodeFile, FilterError, Line, Run, episode_files, new_lines
+from rllm_gym.commands.view.run_files import Cursor, EpisodeFile, FileLine, FilterError, Run, episode_files, new_lines
 
 _FORMAT = 2
 _APPLICATION = 0x726C6700 + _FORMAT  # SQLite's application_id of an index
@@ -444,7 +444,7 @@ class EpisodeIndex:
         return {**named, "run": self._runs[named["run"]].name, "success": bool(named["success"])}
 
 
-def index_row(line: Line) -> tuple[Any, ...]:
+def index_row(line: FileLine) -> tuple[Any, ...]:
     """Return the values of a line that episodes are filtered by.
 
     Raises:

@@ -105,7 +105,7 @@ class Cursor:
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class FileLine:
     """One line: its number from 1, its offset in the file, and its bytes, ``None`` if it is too long."""
 
     number: int
@@ -176,7 +176,7 @@ def _episode_file(name: str, path: Path) -> EpisodeFile:
     return EpisodeFile(name, path, kind, int(match[2]) if match else None)
 
 
-def new_lines(path: Path, cursor: Cursor, max_bytes: int) -> tuple[list[Line], Cursor, bool]:
+def new_lines(path: Path, cursor: Cursor, max_bytes: int) -> tuple[list[FileLine], Cursor, bool]:
     """Read the complete lines after a cursor. A last line without a newline is left for the next call.
 
     Args:
@@ -196,7 +196,7 @@ def new_lines(path: Path, cursor: Cursor, max_bytes: int) -> tuple[list[Line], C
         if restarted or not same:
             cursor = Cursor(status.st_ino)
         file.seek(cursor.offset)
-        lines: list[Line] = []
+        lines: list[FileLine] = []
         for line in _lines(file, cursor.line, cursor.offset):
             lines.append(line)
             if line.offset + line.length - cursor.offset >= max_bytes:
@@ -208,7 +208,7 @@ def new_lines(path: Path, cursor: Cursor, max_bytes: int) -> tuple[list[Line], C
     return lines, cursor, restarted
 
 
-def _lines(file: BinaryIO, number: int, offset: int) -> Iterator[Line]:
+def _lines(file: BinaryIO, number: int, offset: int) -> Iterator[FileLine]:
     while content := file.readline(MAX_LINE_BYTES):
         length, last = len(content), content
         while not last.endswith(b"\n"):
@@ -217,7 +217,7 @@ def _lines(file: BinaryIO, number: int, offset: int) -> Iterator[Line]:
             if not last:
                 return  # incomplete
         number += 1
-        yield Line(number, offset, length, content if length == len(content) else None)
+        yield FileLine(number, offset, length, content if length == len(content) else None)
         offset += length
 
 

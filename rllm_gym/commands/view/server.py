@@ -23,9 +23,9 @@ from urllib.parse import urlsplit
 from aiohttp import web
 
 from rllm_gym.commands.view.episode_index import FILTERS, EpisodeIndex
-from rllm_gym.commands.view.run_files import MAX_LINE_BYTES, Cursor, FilterError, Line, Run, new_lines
+from rllm_gym.commands.view.run_files import MAX_LINE_BYTES, Cursor, FileLine, FilterError, Run, new_lines
 from rllm_gym.commands.view.token_text import TokenTexts, control_ids, texts_of
-from rllm_gym.commands.view.transcript import Transcript, read_transcript
+from rllm_gym.commands.view.transcript import EpisodePage, read_transcript
 
 _HEADERS = {
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; "
@@ -60,7 +60,7 @@ class ViewServer:
         self._runs, self._index, self._tokens = runs, index, tokens
         self._refresh: asyncio.Task[bool] | None = None
         self._parsing = asyncio.Lock()
-        self._transcripts: OrderedDict[tuple[str, int, int], tuple[Transcript, int]] = OrderedDict()
+        self._transcripts: OrderedDict[tuple[str, int, int], tuple[EpisodePage, int]] = OrderedDict()
         self.app = web.Application(middlewares=[_guard])
         for name in ("index.html", "view.css", *_scripts()):
             path = "/" if name == "index.html" else f"/{name}"
@@ -149,7 +149,7 @@ class ViewServer:
         await stream.write(await asyncio.to_thread(_lines_at, batch))
         return stream
 
-    async def _read(self, query: Query) -> Transcript:
+    async def _read(self, query: Query) -> EpisodePage:
         """Return a transcript; the last ones are kept, since the page asks for their images next."""
         run, file, line = self._index.run(_one(query, "run")), _one(query, "file"), _int(query, "line")
         location = await asyncio.to_thread(self._index.location, run.name, file, line)
@@ -169,7 +169,7 @@ class ViewServer:
             self._transcripts.popitem(last=False)
         return transcript
 
-    def _parse(self, run: Run, path: Path, offset: int, length: int) -> Transcript:
+    def _parse(self, run: Run, path: Path, offset: int, length: int) -> EpisodePage:
         tokenizer = self._tokens.tokenizer(run)
         try:
             content = _lines_at([(path, offset, length)])
@@ -285,7 +285,7 @@ def _int(query: Query, name: str, default: int | None = None) -> int:
     return int(text)
 
 
-def _metric_rows(lines: Sequence[Line]) -> tuple[list[dict[str, float]], list[int]]:
+def _metric_rows(lines: Sequence[FileLine]) -> tuple[list[dict[str, float]], list[int]]:
     """Return the finite numbers of each row with its step, and the numbers of lines without a step."""
     rows, bad = [], []
     for line in lines:

@@ -32,7 +32,7 @@ TextsOf = Callable[[Sequence[tuple[int, Sequence[int]]]], list[list[str]]]
 
 
 @dataclass(slots=True)
-class Transcript:
+class EpisodePage:
     """An episode for the page.
 
     Attributes:
@@ -44,7 +44,7 @@ class Transcript:
     images: list[tuple[str, bytes]] = field(default_factory=list)
 
 
-def read_transcript(content: bytes, texts_of: TextsOf | None, control: set[int]) -> Transcript:
+def read_transcript(content: bytes, texts_of: TextsOf | None, control: set[int]) -> EpisodePage:
     """Return the episode of a line.
 
     Args:
@@ -60,7 +60,7 @@ def read_transcript(content: bytes, texts_of: TextsOf | None, control: set[int])
         raise ValueError("not a JSON object")
     if "completion" in row and "trajectories" not in row:
         row = _episode_of_completion(row)
-    shown = Transcript()
+    shown = EpisodePage()
     budget = _Budget()
     fields = {name: _short(row[name]) for name in _FIELDS if name in row}
     trajectories = [

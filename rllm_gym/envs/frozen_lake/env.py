@@ -24,7 +24,7 @@ from rllm_gym.envs.frozen_lake.map_generation import (
 )
 from rllm_gym.parsing.moves import Move, parse_move
 
-View = Literal["grid", "neighbours", "window"]
+LakeView = Literal["grid", "neighbours", "window"]
 
 _MAX_CHECKED = 20_000
 _MOVED = tuple(f"You moved {move.word}" for move in Move)
@@ -133,7 +133,7 @@ class FrozenLakeEnv(TextEnv):
         min_path: int | None = None,
         max_path: int | None = None,
         max_turns: int | None = None,
-        view: View = "grid",
+        view: LakeView = "grid",
         window_size: int = 5,
         coordinates: bool = False,
         symbols: rendering.Symbols | Mapping[str, str] | str | None = None,
@@ -177,7 +177,7 @@ class FrozenLakeEnv(TextEnv):
             render_mode=render_mode,
         )
         self.slip_probability = float(slip_probability)
-        self.view: View = view
+        self.view: LakeView = view
         self.window_size = window_size
         self.coordinates = coordinates
         self.symbols = rendering.Symbols.of(symbols)

@@ -19,7 +19,7 @@ from typing import Any
 CONFIG = "benchmark.json"
 _JSON_TYPES = {"dict": "object", "float": "number", "tuple": "array"}
 
-Result = tuple[str, bool]
+CallResult = tuple[str, bool]
 """The text of a result, and whether it is an error."""
 
 
@@ -52,10 +52,10 @@ class Bfcl:
                     found.append({"name": tool["name"], "description": tool["description"], "inputSchema": schema})
         return found
 
-    def call(self, name: str, arguments: dict[str, Any]) -> Result:
+    def call(self, name: str, arguments: dict[str, Any]) -> CallResult:
         return self._call(self.instances, {"name": name, "arguments": arguments})
 
-    def _call(self, instances: dict[str, Any], call: Any) -> Result:
+    def _call(self, instances: dict[str, Any], call: Any) -> CallResult:
         name = call["name"]
         owner = next((one for one in instances.values() if not name.startswith("_") and hasattr(one, name)), None)
         try:
@@ -108,7 +108,7 @@ class Tau2:
         listed = [tool.openai_schema["function"] for tool in self.environment.get_tools()]
         return [{"name": t["name"], "description": t["description"], "inputSchema": t["parameters"]} for t in listed]
 
-    def call(self, name: str, arguments: dict[str, Any]) -> Result:
+    def call(self, name: str, arguments: dict[str, Any]) -> CallResult:
         call = self.messages.ToolCall(id="1", name=name, arguments=arguments, requestor="assistant")
         answer = self.environment.get_response(call)
         return answer.content or "", bool(answer.error)

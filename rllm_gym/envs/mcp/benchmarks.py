@@ -36,7 +36,7 @@ MAX_BLOCKS = 2**19
 """Longest file that a benchmark's own program can write, and longest output, in blocks of 512 bytes."""
 
 Ungradable = Literal["error", "skip"]
-Servers = Mapping[str, Any]
+NamedServers = Mapping[str, Any]
 """Servers by the names that the rows use, each as in a row: ``{"playwright": {"command": "npx", "args": [...]}}``."""
 
 _HERE = "rllm_gym.envs.mcp.benchmarks"
@@ -177,7 +177,7 @@ _COMPARE: Mapping[str, Callable[[Any, Any], bool]] = {
 
 
 def mcp_universe_rows(
-    files: Iterable[str | os.PathLike[str]], *, servers: Servers, ungradable: Ungradable = "error"
+    files: Iterable[str | os.PathLike[str]], *, servers: NamedServers, ungradable: Ungradable = "error"
 ) -> list[dict[str, Any]]:
     """Return tasks of MCP-Universe.
 
@@ -347,7 +347,7 @@ def tau2_rows(folder: str | os.PathLike[str], *, python: str, ungradable: Ungrad
 
     A model plays the user (``user_model=`` of the environment). The tools are those of the package ``tau2``, in a
     process of each episode. Of ``reward_basis``, the state of the databases, assertions about it, what the model must
-    have told the user and which calls it must have made are compared as in the benchmark; all must hold.
+    have said to the user and which calls it must have made are compared as in the benchmark; all must hold.
 
     Args:
         folder: Such as ``data/tau2/domains/retail`` of a clone, with ``tasks.json`` and ``policy.md``.

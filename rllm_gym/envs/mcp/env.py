@@ -38,11 +38,11 @@ from rllm_gym.envs.mcp.prompt import (
     results_text,
     user_message,
 )
-from rllm_gym.envs.mcp.rows import RowParser, read_task, servers_of
+from rllm_gym.envs.mcp.rows import ToolRowParser, read_task, servers_of
 from rllm_gym.envs.mcp.task_instance import (
     BuiltinTaskInstance,
-    CallLog,
     ServerTaskInstance,
+    ToolCallLog,
     ToolEpisodeEnd,
     ToolTaskInstance,
 )
@@ -65,7 +65,7 @@ _ANSWER_CHARS = 1_000
 _SERVERS_S = 600.0
 _NAMES_CHARS = 1_000
 
-Servers = Server | Mapping[str, Any] | Callable[..., Any] | Sequence[Any]
+ServersLike = Server | Mapping[str, Any] | Callable[..., Any] | Sequence[Any]
 
 
 class MCPEnv(AsyncTextEnv):
@@ -191,7 +191,7 @@ class MCPEnv(AsyncTextEnv):
         split: str | None = None,
         task_seed: int = 0,
         num_tasks: int | None = None,
-        servers: Servers | None = None,
+        servers: ServersLike | None = None,
         check: str | Callable[..., Any] | None = None,
         setup: str | Callable[..., Any] | None = None,
         tools: Sequence[str] | None = None,
@@ -258,7 +258,7 @@ class MCPEnv(AsyncTextEnv):
         self._user: SimulatedUser | None = None
         self._instance: ToolTaskInstance | None = None
         self._available_tools: dict[str, MCPTool] = {}
-        self._calls = CallLog()
+        self._calls = ToolCallLog()
         self._log: list[tuple[str, str]] = []
         self._errors, self._answer, self._template = 0, "", ""
         self._graded = FAILED
@@ -267,7 +267,7 @@ class MCPEnv(AsyncTextEnv):
 
     async def _async_begin(self, task: Task) -> str:
         await self._async_end()
-        self._calls, self._log = CallLog(), []
+        self._calls, self._log = ToolCallLog(), []
         self._errors, self._answer, self._graded = 0, "", FAILED
         self._instance = case = await self._instance_of(task)
         seed = int(self.np_random.integers(2**31)) if case.seed is None else case.seed
@@ -594,7 +594,7 @@ def _own(
     for option, value in built_in.items():
         if value is not None:
             raise TaskError(f"{option}={value!r:.80} selects built-in tasks; it cannot be combined with tasks=")
-    read = RowParser(defaults, trusted=not (isinstance(tasks, str) and tasks.startswith("hf:")))
+    read = ToolRowParser(defaults, trusted=not (isinstance(tasks, str) and tasks.startswith("hf:")))
     name = "mcp" if not isinstance(tasks, str | os.PathLike) else None
     source = load_tasks(tasks, name=name, split=split, convert=read)
     if num_tasks is None:

@@ -64,7 +64,7 @@ class ServerTaskRow:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class RowParser:
+class ToolRowParser:
     """Converts rows to tasks.
 
     Attributes:

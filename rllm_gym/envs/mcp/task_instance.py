@@ -55,24 +55,24 @@ class ToolCallRecord:
     turn: int = 0
 
 
-class CallLog:
+class ToolCallLog:
     """The calls and messages of an episode. A result that no longer fits into :data:`KEPT_CHARS` loses its middle, its
     images and its structured content."""
 
     def __init__(self) -> None:
         self.calls: list[ToolCallRecord] = []
         self.messages: list[Mapping[str, str]] = []
-        self._room = KEPT_CHARS
+        self._chars_left = KEPT_CHARS
 
     def add(self, name: str, arguments: Mapping[str, Any], result: ToolResult) -> None:
         """Record a call that was answered."""
         size = len(result.text) + sum(map(len, result.images))
         if result.structured is not None:
             size += len(json.dumps(result.structured))
-        if size > self._room:
+        if size > self._chars_left:
             result = ToolResult(result.shortened(_CUT_CHARS), result.is_error)
         else:
-            self._room -= size
+            self._chars_left -= size
         turn = sum(message["role"] == "user" for message in self.messages)
         self.calls.append(ToolCallRecord(name, arguments, result, turn))
 
@@ -146,7 +146,7 @@ class ToolTaskInstance(Protocol):
         """
         ...
 
-    async def graded(self, end: ToolEpisodeEnd, session: ToolSession, log: CallLog) -> CheckResult:
+    async def graded(self, end: ToolEpisodeEnd, session: ToolSession, log: ToolCallLog) -> CheckResult:
         """Return whether, or how far, the end state and answer are as requested.
 
         Raises:
@@ -193,7 +193,7 @@ class BuiltinTaskInstance:
     async def try_check(self, task_id: str, session: ToolSession) -> None:
         """Do nothing: the comparison of a built-in task raises a fault at the end."""
 
-    async def graded(self, end: ToolEpisodeEnd, session: ToolSession, log: CallLog) -> CheckResult:
+    async def graded(self, end: ToolEpisodeEnd, session: ToolSession, log: ToolCallLog) -> CheckResult:
         if not _answered_correctly(self.task.infeasible, self.task.answer, end):
             return FAILED
         where, blamed = session.workspace, f"template {self._row.template!r}"
@@ -252,11 +252,11 @@ class ServerTaskInstance:
         row = self._row
         if row.check is not None:
             answer, reason = (None, TRIAL_ANSWER) if row.infeasible else (TRIAL_ANSWER, None)
-            state = self._state(ToolEpisodeEnd(answer, reason), session, CallLog())
+            state = self._state(ToolEpisodeEnd(answer, reason), session, ToolCallLog())
             await run_check(row.check, state, timeout=self._timeout, fault_of=start_of(task_id), is_trial=True)
             session.end_of_trial()
 
-    async def graded(self, end: ToolEpisodeEnd, session: ToolSession, log: CallLog) -> CheckResult:
+    async def graded(self, end: ToolEpisodeEnd, session: ToolSession, log: ToolCallLog) -> CheckResult:
         row = self._row
         if not _answered_correctly(row.infeasible, row.answer, end):
             return FAILED
@@ -266,7 +266,7 @@ class ServerTaskInstance:
         # A model could have made a server end during the check, and forget what the check looks for.
         return FAILED if session.lost else result
 
-    def _state(self, end: ToolEpisodeEnd, session: ToolSession, log: CallLog) -> ToolState:
+    def _state(self, end: ToolEpisodeEnd, session: ToolSession, log: ToolCallLog) -> ToolState:
         calls, messages = tuple(log.calls), tuple(log.messages)
         data, timeout = self._row.data, self._timeout
         return ToolState(session.workspace, end.answer, end.infeasible, calls, data, session, messages, timeout)

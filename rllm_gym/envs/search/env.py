@@ -14,10 +14,11 @@ from typing import Any, ClassVar, Literal
 from rllm_gym.argument_checks import check_int, check_number
 from rllm_gym.core import AsyncTextEnv, EnvironmentFault, InvalidAction, Outcome, Task, TaskError, TaskSource
 from rllm_gym.envs.question import QuestionEnv
+from rllm_gym.envs.search.built_in_corpus import build_corpus
 from rllm_gym.envs.search.corpus import Document, LocalCorpus, QueryRefused, open_corpus
 from rllm_gym.envs.search.questions import search_tasks
 from rllm_gym.envs.search.retrieval_server import RetrievalServer
-from rllm_gym.envs.search.rows import RowParser, SearchTask, read_task
+from rllm_gym.envs.search.rows import SearchRowParser, SearchTask, read_task
 from rllm_gym.envs.search.tools import (
     EXAMPLE,
     MAX_RESULTS,
@@ -29,7 +30,6 @@ from rllm_gym.envs.search.tools import (
     tool_lines,
     tools,
 )
-from rllm_gym.envs.search.world import build_world
 from rllm_gym.envs.task_selection import choose_tasks
 from rllm_gym.grading.short_text import exact_match, f1_score
 from rllm_gym.parsing.boxed import last_boxed, strip_thinking
@@ -53,13 +53,13 @@ class SearchEnv(QuestionEnv, AsyncTextEnv):
     r"""Answer a question by searching a collection of documents.
 
     ## Description
-    The built-in questions need one to four articles of a generated encyclopedia (:mod:`rllm_gym.envs.search.world`):
-    persons, towns, works, structures, institutions and events with invented names, so that no model knows an answer.
-    *Bridge* questions follow relations, *comparison* questions compare two entities first, and *intersection* questions
-    have two conditions that only one entity meets. Every question has exactly one answer in its collection, and no two
-    splits share a question or an article. Rows of HotpotQA, 2WikiMultihopQA, MuSiQue and BrowseComp-Plus are searched
-    in their own paragraphs or in a collection of your own: a file, or a retrieval server. Files and rows are searched
-    with BM25 (the library ``bm25s``).
+    The built-in questions need one to four articles of a generated encyclopedia
+    (:mod:`rllm_gym.envs.search.built_in_corpus`): persons, towns, works, structures, institutions and events with
+    invented names, so that no model knows an answer. *Bridge* questions follow relations, *comparison* questions
+    compare two entities first, and *intersection* questions have two conditions that only one entity meets. Every
+    question has exactly one answer in its collection, and no two splits share a question or an article. Rows of
+    HotpotQA, 2WikiMultihopQA, MuSiQue and BrowseComp-Plus are searched in their own paragraphs or in a collection of
+    your own: a file, or a retrieval server. Files and rows are searched with BM25 (the library ``bm25s``).
 
     ## Action space
     Any text. A reply calls tools, with ``<tool_call>{"name": "search", "arguments": {"query": "…"}}</tool_call>`` or in
@@ -81,8 +81,8 @@ class SearchEnv(QuestionEnv, AsyncTextEnv):
     ``citation_reward``, ``citations``: that weight times ``answer`` times the F1 of the cited documents and those that
     support the answer, so that citations alone gain nothing. Calls give 0. A reply with neither an answer nor
     well-formed calls costs ``invalid_action_penalty``. A search without result, an unknown id and a query that the
-    retrieval server refuses are told to the model and cost nothing. If the server fails, also with another query, an
-    :class:`~rllm_gym.core.EnvironmentFault` is raised, and no reward is given.
+    retrieval server refuses are reported to the model and cost nothing. If the server fails, also with another
+    query, an :class:`~rllm_gym.core.EnvironmentFault` is raised, and no reward is given.
 
     ## Episode end
     Terminates with the answer: ``success`` if it is an exact match, else ``failure``. Truncated (``max_turns``) when no
@@ -194,7 +194,7 @@ class SearchEnv(QuestionEnv, AsyncTextEnv):
         super().__init__(
             tasks=choose_tasks(
                 partial(search_tasks, articles=corpus_size),
-                RowParser(corpus is not None),
+                SearchRowParser(corpus is not None),
                 "search",
                 tasks,
                 families,
@@ -367,16 +367,16 @@ def _corpus(source: Any, timeout: float | None) -> LocalCorpus | RetrievalServer
 
 def _own_corpus(task: SearchTask, task_id: str) -> LocalCorpus:
     try:
-        if task.world is not None:
-            return _built_in_corpus(task.world, task.articles, task.fillers)
+        if task.corpus_seed is not None:
+            return _built_in_corpus(task.corpus_seed, task.articles, task.fillers)
         return _row_corpus(task.documents)
     except TaskError as error:
         raise TaskError(f"task {task_id!r}: {error}") from error
 
 
 @lru_cache(maxsize=32)
-def _built_in_corpus(world: int, articles: int, fillers: bool) -> LocalCorpus:
-    return LocalCorpus(build_world(world, articles).articles(fillers=fillers))
+def _built_in_corpus(seed: int, articles: int, fillers: bool) -> LocalCorpus:
+    return LocalCorpus(build_corpus(seed, articles).articles(fillers=fillers))
 
 
 @lru_cache(maxsize=8)

@@ -74,4 +74,4 @@ def _similar(kind: str, other: str, new: str, rng: random.Random) -> str:
         return f"{other.rpartition(' ')[0]} {new.rpartition(' ')[2]}"
     if kind == "town":
         return f"{rng.choice(_PREFIXES)} {other.rpartition(' ')[2]}"
-    return other  # told apart by the noun
+    return other  # distinguished by the noun

@@ -1,4 +1,4 @@
-"""Multi-hop questions about a built-in world, each with the one answer that the articles give and the way to it.
+"""Multi-hop questions about a built-in corpus, each with the one answer that the articles give and the way to it.
 
 The number of hops is the number of articles that are needed. Three families: *bridge* follows relations (the birthplace
 of the architect of …), *comparison* follows them from the earlier or the larger of two, *intersection* finds the only
@@ -17,8 +17,8 @@ from typing import Any
 from rllm_gym.core import TaskError, split_of
 from rllm_gym.data import ProceduralTaskset
 from rllm_gym.data.taskset import check_split
+from rllm_gym.envs.search.built_in_corpus import MAX_ARTICLES, MIN_ARTICLES, BuiltInCorpus, Entity, build_corpus
 from rllm_gym.envs.search.relations import OF_KIND, Relation
-from rllm_gym.envs.search.world import MAX_ARTICLES, MIN_ARTICLES, Entity, World, build_world
 from rllm_gym.envs.task_selection import difficulty_range, select_families
 from rllm_gym.grading.short_text import normalize_answer
 
@@ -27,9 +27,9 @@ DEFAULT_ARTICLES = 160
 TINY_ARTICLES = 12
 """Number of articles at difficulty 0, unless it is given."""
 
-_WORLDS = 2**32
-_QUESTIONS_PER_WORLD = 300
-_MAX_WORLDS = 100
+_CORPUS_SEEDS = 2**32
+_QUESTIONS_PER_CORPUS = 300
+_MAX_CORPORA = 100
 _ANSWER_KINDS = ("person", "town", "work", "year", "number")
 
 
@@ -59,7 +59,7 @@ class _Found:
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """A question about a world.
+    """A question about a built-in corpus.
 
     Attributes:
         text: The question.
@@ -74,15 +74,15 @@ class Question:
     steps: tuple[tuple[str, Entity], ...]
 
 
-def _bridge(world: World, hops: int, rng: random.Random) -> Question:
-    found = _named(rng.choice(world.entities))
+def _bridge(corpus: BuiltInCorpus, hops: int, rng: random.Random) -> Question:
+    found = _named(rng.choice(corpus.entities))
     for _ in range(hops - 1):
         found = found.follow(rng.choice(OF_KIND[found.entity.kind]), rng)
     return _asked(found, "bridge", rng)
 
 
-def _comparison(world: World, hops: int, rng: random.Random) -> Question:
-    one, other = (_named(entity) for entity in rng.sample(world.entities, 2))
+def _comparison(corpus: BuiltInCorpus, hops: int, rng: random.Random) -> Question:
+    one, other = (_named(entity) for entity in rng.sample(corpus.entities, 2))
     if hops == 4:
         one, other = (side.follow(rng.choice(OF_KIND[side.entity.kind]), rng) for side in (one, other))
     if one.entity.kind != other.entity.kind:
@@ -106,15 +106,15 @@ def _comparison(world: World, hops: int, rng: random.Random) -> Question:
     return _asked(chosen, "comparison", rng, last)
 
 
-def _intersection(world: World, hops: int, rng: random.Random) -> Question:
-    entity = rng.choice(world.entities)
+def _intersection(corpus: BuiltInCorpus, hops: int, rng: random.Random) -> Question:
+    entity = rng.choice(corpus.entities)
     if entity.kind not in ("person", "work") and hops < 4:
         raise _NoQuestion  # names of the other kinds are not asked for
     relations = [relation for relation in OF_KIND[entity.kind] if relation.clause]
     if len(relations) < 2:
         raise _NoQuestion
     conditions = rng.sample(relations, 2)
-    peers = world.of_kind(entity.kind)
+    peers = corpus.of_kind(entity.kind)
     meeting = [
         {peer for peer in peers if peer.facts[relation.name] is entity.facts[relation.name]} for relation in conditions
     ]
@@ -128,7 +128,7 @@ def _intersection(world: World, hops: int, rng: random.Random) -> Question:
         assert isinstance(value, Entity)
         side = _named(value)
         if number < hops - 1:
-            pointers = [pointer for pointer in _pointing_to(world, value) if pointer[0] is not entity]
+            pointers = [pointer for pointer in _pointing_to(corpus, value) if pointer[0] is not entity]
             if not pointers:
                 raise _NoQuestion
             subject, pointing = rng.choice(pointers)
@@ -151,7 +151,7 @@ def _intersection(world: World, hops: int, rng: random.Random) -> Question:
     return _asked(after, "intersection", rng)
 
 
-FAMILIES: Mapping[str, Callable[[World, int, random.Random], Question]] = {
+FAMILIES: Mapping[str, Callable[[BuiltInCorpus, int, random.Random], Question]] = {
     "bridge": _bridge,
     "comparison": _comparison,
     "intersection": _intersection,
@@ -195,9 +195,9 @@ def _checked(
 
 
 @lru_cache(maxsize=32)
-def _pointers(world: World) -> dict[Entity, list[tuple[Entity, Relation]]]:
+def _pointers(corpus: BuiltInCorpus) -> dict[Entity, list[tuple[Entity, Relation]]]:
     pointers: dict[Entity, list[tuple[Entity, Relation]]] = {}
-    for entity in world.entities:
+    for entity in corpus.entities:
         for relation in OF_KIND[entity.kind]:
             value = entity.facts[relation.name]
             if isinstance(value, Entity) and relation.phrases:
@@ -205,9 +205,9 @@ def _pointers(world: World) -> dict[Entity, list[tuple[Entity, Relation]]]:
     return pointers
 
 
-def _pointing_to(world: World, entity: Entity) -> list[tuple[Entity, Relation]]:
+def _pointing_to(corpus: BuiltInCorpus, entity: Entity) -> list[tuple[Entity, Relation]]:
     """Return the entities that have this one as object, with the relation."""
-    return _pointers(world).get(entity, [])
+    return _pointers(corpus).get(entity, [])
 
 
 # Tasks
@@ -230,31 +230,31 @@ class QuestionGenerator:
     articles: int | None
 
     def __call__(self, rng: random.Random) -> tuple[str, dict[str, Any]]:
-        for _ in range(_MAX_WORLDS):
-            seed = rng.randrange(_WORLDS)
+        for _ in range(_MAX_CORPORA):
+            seed = rng.randrange(_CORPUS_SEEDS)
             while split_of(f"search world {seed}") != self.split:
-                seed = rng.randrange(_WORLDS)
+                seed = rng.randrange(_CORPUS_SEEDS)
             difficulty = rng.randint(*self.difficulties)
             fitting = [name for name in self.families if difficulty > 1 or name in _SINGLE_HOP]
             articles = self.articles or (DEFAULT_ARTICLES if difficulty else TINY_ARTICLES)
-            make, world = FAMILIES[rng.choice(fitting)], build_world(seed, articles)
-            for _ in range(_QUESTIONS_PER_WORLD):
+            make, corpus = FAMILIES[rng.choice(fitting)], build_corpus(seed, articles)
+            for _ in range(_QUESTIONS_PER_CORPUS):
                 try:
-                    question = make(world, max(difficulty, 1), rng)
+                    question = make(corpus, max(difficulty, 1), rng)
                 except _NoQuestion:
                     continue
                 if split_of(question.text) == self.split:
-                    return question.text, _data(question, world, difficulty)
+                    return question.text, _data(question, corpus, difficulty)
         raise TaskError(
-            f"{_MAX_WORLDS} collections of {self.articles} articles have no question of families={self.families} and "
+            f"{_MAX_CORPORA} collections of {self.articles} articles have no question of families={self.families} and "
             f"difficulty={self.difficulties}; increase corpus_size"
         )
 
 
-def _data(question: Question, world: World, difficulty: int) -> dict[str, Any]:
+def _data(question: Question, corpus: BuiltInCorpus, difficulty: int) -> dict[str, Any]:
     return {
-        "world": world.seed,
-        "articles": len(world.entities),
+        "corpus_seed": corpus.seed,
+        "articles": len(corpus.entities),
         "difficulty": difficulty,
         "family": question.family,
         "answers": [question.answer],

@@ -8,8 +8,8 @@ from typing import Any
 
 from rllm_gym.core import Task, TaskError
 from rllm_gym.data.files import parse_json
+from rllm_gym.envs.search.built_in_corpus import MAX_ARTICLES, MIN_ARTICLES
 from rllm_gym.envs.search.corpus import Document, read_document
-from rllm_gym.envs.search.world import MAX_ARTICLES, MIN_ARTICLES
 from rllm_gym.grading.short_text import MAX_CHARS
 
 MAX_QUESTION_CHARS = 50_000
@@ -21,7 +21,7 @@ _ANSWER_KEYS = ("answers", "golden_answers", "answer", "ground_truth")
 _ALIAS_KEYS = ("answer_aliases", "aliases")
 _DOCUMENT_KEYS = ("documents", "paragraphs", "context")
 _BROWSECOMP_KEYS = ("evidence_docs", "gold_docs", "negative_docs")
-_BUILT_IN_KEYS = ("world", "articles", "difficulty")
+_BUILT_IN_KEYS = ("corpus_seed", "articles", "difficulty")
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +33,7 @@ class SearchTask:
         answers: The right answers, each of which is enough.
         supporting: Ids of the documents that the answer is based on; empty if they are not known.
         documents: The documents to search; empty if the built-in corpus or that of the environment is searched.
-        world: Seed of the built-in corpus, or ``None``.
+        corpus_seed: Seed of the built-in corpus, or ``None``.
         articles: Number of articles of the built-in corpus.
         fillers: Whether these have sentences that answer no question.
     """
@@ -42,13 +42,13 @@ class SearchTask:
     answers: tuple[str, ...]
     supporting: tuple[str, ...] = ()
     documents: tuple[Document, ...] = ()
-    world: int | None = None
+    corpus_seed: int | None = None
     articles: int = 0
     fillers: bool = True
 
 
 @dataclass(frozen=True, slots=True)
-class RowParser:
+class SearchRowParser:
     """Converts rows to tasks.
 
     Attributes:
@@ -75,7 +75,7 @@ class RowParser:
         if row.get("answerable") is False:
             raise TaskError("its 'answerable' is false, so no answer can be graded; keep the answerable rows only")
         data = {"answers": _answers(row)}
-        if "world" in row and "articles" in row and not self.corpus:
+        if "corpus_seed" in row and "articles" in row and not self.corpus:
             return Task(task_id, question, data | _built_in(row))
         if self.corpus:
             return Task(task_id, question, data | {"supporting": _own_ids(row)})
@@ -100,17 +100,17 @@ def read_task(task: Task, *, corpus: bool) -> SearchTask:
         TaskError: The task is unusable; the message names the task and the field.
     """
     try:
-        data = RowParser(corpus)({"content": task.content, "data": task.to_json()["data"]}, task.task_id).data
+        data = SearchRowParser(corpus)({"content": task.content, "data": task.to_json()["data"]}, task.task_id).data
     except TaskError as error:
         raise TaskError(f"task {task.task_id!r}: {error}") from error
     documents = tuple(Document(one["id"], one["title"], one["text"]) for one in data.get("documents", ()))
-    world = data.get("world")
+    corpus_seed = data.get("corpus_seed")
     return SearchTask(
         task.content,
         tuple(data["answers"]),
         tuple(data["supporting"]),
         documents,
-        world,
+        corpus_seed,
         data.get("articles", 0),
         data.get("difficulty") != 0,
     )
@@ -118,7 +118,7 @@ def read_task(task: Task, *, corpus: bool) -> SearchTask:
 
 def _built_in(row: Mapping[str, Any]) -> dict[str, Any]:
     for key, low, high in (
-        ("world", 0, 2**63 - 1),
+        ("corpus_seed", 0, 2**63 - 1),
         ("articles", MIN_ARTICLES, MAX_ARTICLES),
         ("difficulty", 0, 4),
     ):

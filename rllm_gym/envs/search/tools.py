@@ -133,8 +133,8 @@ def results_text(documents: Sequence[Document], *, snippet_chars: int, max_chars
     if not documents:
         return "No document has any of these words; use other words."
     shown = documents[: max(1, max_chars // 100)]
-    room = (max_chars - 60) // len(shown) - 1
-    lines = [_cut(f"{one.heading}: {_snippet(one.text, snippet_chars)}", room) for one in shown]
+    width = (max_chars - 60) // len(shown) - 1
+    lines = [_cut(f"{one.heading}: {_snippet(one.text, snippet_chars)}", width) for one in shown]
     if len(shown) < len(documents):
         lines.append(f"({len(documents) - len(shown)} more results left out; ask for fewer)")
     return "\n".join(lines)

@@ -71,8 +71,8 @@ class Submit:
     """Submit the work."""
 
 
-Edit = View | Create | Replace | Insert | Undo
-Action = Bash | Edit | Submit
+EditorCommand = View | Create | Replace | Insert | Undo
+SWEAction = Bash | EditorCommand | Submit
 
 # Names of the same tools in other harnesses.
 _SAME_TOOL = {
@@ -165,7 +165,7 @@ _SUBMIT_LINE = re.compile(
 )
 
 
-def parse_action(reply: str) -> Action:
+def parse_action(reply: str) -> SWEAction:
     """Return the action of a reply.
 
     >>> parse_action("```bash\\nls\\n```")
@@ -183,7 +183,7 @@ def parse_action(reply: str) -> Action:
     return _called(found)
 
 
-def _bash(command: str, timeout: float | None) -> Action:
+def _bash(command: str, timeout: float | None) -> SWEAction:
     if _SUBMIT_LINE.fullmatch(command):
         return Submit()
     _check_text("command", command)
@@ -196,7 +196,7 @@ def _bash(command: str, timeout: float | None) -> Action:
     return Bash(command, timeout)
 
 
-def _called(call: FunctionCall) -> Action:
+def _called(call: FunctionCall) -> SWEAction:
     name = _SAME_TOOL.get(call.name, call.name)
     known = _PARAMETERS.get(name)
     if known is None:
@@ -310,7 +310,7 @@ def _short(value: Any) -> str:
     return shown if len(shown) <= 80 else shown[:77] + "..."
 
 
-_EDITS: dict[str, Callable[[_Arguments], Action]] = {
+_EDITS: dict[str, Callable[[_Arguments], SWEAction]] = {
     "view": lambda arguments: View(arguments.path(), arguments.lines()),
     "create": lambda arguments: Create(arguments.path(), arguments.text("file_text")),
     "str_replace": lambda arguments: Replace(

@@ -25,7 +25,7 @@ from rllm_gym.core import TaskError
 from rllm_gym.envs.swe.git_objects import GitSource, commit_all, is_bundle, open_bundle, open_directory
 from rllm_gym.envs.swe.patch import apply_patch, safe_path
 from rllm_gym.runtime.scratch import scratch_directory
-from rllm_gym.sandbox.tree import Tree
+from rllm_gym.sandbox.tree import FileTree
 
 MAX_FILES = 50_000
 MAX_BYTES = 512 << 20
@@ -94,7 +94,9 @@ def prepare(
     return _prepared(_source_of(repo, base_commit), patch)
 
 
-def prepare_from(key: tuple[str, ...], name: str, read: Callable[[], Tree], *, patch: str | None = None) -> Checkout:
+def prepare_from(
+    key: tuple[str, ...], name: str, read: Callable[[], FileTree], *, patch: str | None = None
+) -> Checkout:
     """Apply :func:`prepare` to a tree from another source.
 
     Args:

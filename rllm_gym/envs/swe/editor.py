@@ -10,7 +10,7 @@ import posixpath
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from rllm_gym.envs.swe.actions import Create, Edit, Replace, Undo, View
+from rllm_gym.envs.swe.actions import Create, EditorCommand, Replace, Undo, View
 from rllm_gym.envs.swe.text_display import cut, printable
 from rllm_gym.sandbox.session_process import WORKDIR
 from rllm_gym.sandbox.tree import TreeTooLarge
@@ -49,7 +49,7 @@ class Editor:
     max_shown: int
     _history: list[tuple[str, bytes]] = field(default_factory=list)
 
-    async def do(self, edit: Edit) -> str:
+    async def do(self, edit: EditorCommand) -> str:
         """Execute one edit.
 
         Returns:

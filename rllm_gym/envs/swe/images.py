@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from rllm_gym.core import TaskError
 from rllm_gym.envs.swe.checkout import MAX_BYTES, MAX_FILES, Checkout, prepare_from
-from rllm_gym.sandbox.tree import Tree, TreeTooLarge
+from rllm_gym.sandbox.tree import FileTree, TreeTooLarge
 
 if TYPE_CHECKING:
     from rllm_gym.sandbox import Runtime, SandboxPool, Tier
@@ -69,7 +69,7 @@ class ImagePool:
             ("image", self.image, workdir), f"{workdir} of {self.image}", lambda: self.read(workdir), patch=patch
         )
 
-    def read(self, workdir: str) -> Tree:
+    def read(self, workdir: str) -> FileTree:
         """Return all files at ``workdir`` of the image except ``.git``."""
         with self._pool.open_session_sync(image=self.image, workdir=workdir) as session:
             try:

@@ -258,7 +258,7 @@ class PageEnv(AsyncTextEnv):
 
     @property
     def _kinds(self) -> dict[str, bool]:
-        """Which kinds of actions the model is told about."""
+        """Which kinds of actions the model is offered."""
         return {"tabs": self._has_tabs, "mouse": self._has_image or self._boxes, "files": bool(self._files)}
 
     def _tools(self) -> str:

@@ -56,7 +56,7 @@ TEXT_METHODS = frozenset(
 )  # fmt: skip
 
 
-class Unsupported(Exception):
+class UnsupportedAssertion(Exception):
     """The assertion cannot be evaluated over these values."""
 
 
@@ -120,7 +120,7 @@ def equal_counts(one: Sequence[Any], other: Sequence[Any]) -> bool:
     if len(one) != len(rest):
         return False
     if len(rest) > 2_000:
-        raise Unsupported
+        raise UnsupportedAssertion
     for item in one:
         if item not in rest:
             return False
@@ -136,11 +136,11 @@ def searches(pattern: Any, text: Any) -> bool:
     import regex  # of the extra swe: rllm_gym.sandbox.runtime.require_regex
 
     if not isinstance(pattern, str) or not isinstance(text, str) or len(text) > MAX_MATCHED_TEXT:
-        raise Unsupported
+        raise UnsupportedAssertion
     try:
         return regex.search(pattern, text, timeout=MAX_MATCH_S, concurrent=True) is not None
     except (TimeoutError, regex.error):
-        raise Unsupported from None
+        raise UnsupportedAssertion from None
 
 
 def _instance(value: Any, kinds: Any) -> bool:
@@ -188,7 +188,7 @@ class _Evaluator:
     def value(self, node: ast.expr) -> Any:
         self._steps += 1
         if self._steps > MAX_STEPS:
-            raise Unsupported
+            raise UnsupportedAssertion
         match node:
             case ast.Constant():
                 return node.value
@@ -236,9 +236,9 @@ class _Evaluator:
             case ast.Call(func=ast.Attribute(attr=name, value=value)):
                 receiver = self.value(value)
                 if name not in TEXT_METHODS or not isinstance(receiver, str | bytes | set | frozenset):
-                    raise Unsupported
+                    raise UnsupportedAssertion
                 return getattr(receiver, name)(*(self.value(item) for item in node.args))
-        raise Unsupported
+        raise UnsupportedAssertion
 
     def _operation(self, kind: ast.operator, left: Any, right: Any) -> Any:
         if isinstance(kind, ast.Mult):
@@ -246,14 +246,14 @@ class _Evaluator:
                 if isinstance(one, str | bytes | list | tuple) and not (
                     isinstance(other, int) and len(one) * other <= MAX_REPEATED
                 ):
-                    raise Unsupported
+                    raise UnsupportedAssertion
             return left * right
         if isinstance(kind, ast.Mod):
             if isinstance(left, str | bytes):
-                raise Unsupported
+                raise UnsupportedAssertion
             return left % right
         if type(kind) not in _OPERATIONS:
-            raise Unsupported
+            raise UnsupportedAssertion
         return _OPERATIONS[type(kind)](left, right)
 
     def _bindings(self, generators: list[ast.comprehension]) -> Iterator[None]:
@@ -264,7 +264,7 @@ class _Evaluator:
         for item in self.value(first.iter):
             self._steps += 1
             if self._steps > MAX_STEPS:
-                raise Unsupported
+                raise UnsupportedAssertion
             self._bind(first.target, item)
             if all(self.value(condition) for condition in first.ifs):
                 yield from self._bindings(rest)
@@ -279,4 +279,4 @@ class _Evaluator:
             for name, part in zip(target.elts, parts):
                 self._bind(name, part)
         else:
-            raise Unsupported
+            raise UnsupportedAssertion

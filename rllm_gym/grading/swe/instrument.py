@@ -51,7 +51,7 @@ class Level(enum.IntEnum):
     WHOLE = 3  # the result, computed inside, and the operands as observed objects
 
 
-class Kind(enum.Enum):
+class SiteKind(enum.Enum):
     ASSERTION = "assertion"
     STATEMENT = "statement"
     RAISES = "raises"
@@ -75,7 +75,7 @@ class RecordedSite:
             the code.
     """
 
-    kind: Kind
+    kind: SiteKind
     test: ast.expr | None = None
     known: list[bool] = field(default_factory=list)
     kept: bool = False
@@ -447,7 +447,7 @@ class _Rewriter:
 
     # Statements
 
-    def _site(self, kind: Kind, statement: ast.stmt) -> tuple[int, RecordedSite]:
+    def _site(self, kind: SiteKind, statement: ast.stmt) -> tuple[int, RecordedSite]:
         number = len(self.sites)
         planned = self._plan.get(number, SitePlan())
         site = RecordedSite(kind, level=planned.level, kept=planned.kept, line=statement.lineno)
@@ -473,7 +473,7 @@ class _Rewriter:
         if not guarded:
             self._inner(statement, scope, guarded=False)
             return statement
-        number, _ = self._site(Kind.STATEMENT, statement)
+        number, _ = self._site(SiteKind.STATEMENT, statement)
         self._inner(statement, scope, guarded=isinstance(statement, ast.For | ast.If | ast.AsyncFor))
         return self._guarded(number, statement)
 
@@ -498,12 +498,14 @@ class _Rewriter:
         recorded: int | None = None
         for item in statement.items:
             call = item.context_expr
-            kind = {**dict.fromkeys(_RAISES, Kind.RAISES), **dict.fromkeys(_WARNS, Kind.WARNS)}.get(name_of(call))
+            kind = {**dict.fromkeys(_RAISES, SiteKind.RAISES), **dict.fromkeys(_WARNS, SiteKind.WARNS)}.get(
+                name_of(call)
+            )
             if kind is None or not isinstance(call, ast.Call) or not 1 <= len(call.args) <= 2:
                 continue
             number, _ = self._site(kind, statement)
             expected = self._expected(call)
-            function = "_g_" if kind is Kind.RAISES else "_w_"
+            function = "_g_" if kind is SiteKind.RAISES else "_w_"
             item.context_expr = ast.Call(_load(function), [ast.Constant(number), *expected], [])
             recorded = number
         only = statement.body[0]
@@ -516,7 +518,7 @@ class _Rewriter:
             statement.body = self._body(statement.body, scope, guarded=guarded and recorded is None and not own)
         if not guarded or (recorded is not None and len(statement.items) == 1):
             return statement
-        number, _ = self._site(Kind.STATEMENT, statement)
+        number, _ = self._site(SiteKind.STATEMENT, statement)
         return self._guarded(number, statement)
 
     def _expected(self, call: ast.Call) -> list[ast.expr]:
@@ -537,7 +539,7 @@ class _Rewriter:
             call = value.value if isinstance(value, ast.Await) else value
             place = 2 if "Regex" in name_of(call) else 1
             if isinstance(call, ast.Call) and name_of(call) in _RAISES and len(call.args) > place:
-                number, _ = self._site(Kind.RAISES, statement)
+                number, _ = self._site(SiteKind.RAISES, statement)
                 called = ast.Call(call.args[place], call.args[place + 1 :], call.keywords)
                 expected = call.args[:place] if self._recording else []
                 return self._guarded(number, self._recorded(number, [called]), expected)
@@ -547,7 +549,7 @@ class _Rewriter:
             if any(isinstance(node, ast.Name) and node.id in _OWN_CALLS for node in ast.walk(asserted)):
                 original = call
             value = asserted
-        number, site = self._site(Kind.ASSERTION, statement)
+        number, site = self._site(SiteKind.ASSERTION, statement)
         site.test, operands, more = self._taken_apart(value, original, site, scope)
         recorded = self._recorded(number, operands, *more)
         return self._guarded(number, recorded) if guarded else ast.copy_location(recorded, statement)
@@ -564,7 +566,7 @@ class _Rewriter:
             and not any(isinstance(item, ast.Starred) for item in call.args)
         )
         if own_check and isinstance(call, ast.Call):
-            number, site = self._site(Kind.ASSERTION, statement)
+            number, site = self._site(SiteKind.ASSERTION, statement)
             names = [_load(f"_v{place}") for place in range(len(call.args))]
             site.test, site.level = ast.Call(call.func, list[ast.expr](names), []), Level.WHOLE
             known = [not scope.depends(item) for item in call.args]
@@ -583,7 +585,7 @@ class _Rewriter:
             return self._guarded(number, recorded) if guarded else recorded
         if not guarded:
             return statement
-        number, _ = self._site(Kind.STATEMENT, statement)
+        number, _ = self._site(SiteKind.STATEMENT, statement)
         return self._guarded(number, self._recorded(number, [value]))
 
     def _taken_apart(

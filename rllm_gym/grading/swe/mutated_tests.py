@@ -16,9 +16,9 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 from rllm_gym.grading.python_source import parse_literal
+from rllm_gym.grading.swe.taint import Function
 from rllm_gym.grading.swe.test_source import (
     Edit,
-    Function,
     Insertion,
     TestSource,
     indentation,

@@ -9,12 +9,11 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from rllm_gym.grading.python_source import parse_python
+from rllm_gym.grading.swe.taint import Function
 
 _T = TypeVar("_T")
 
 MAX_BYTES = 4_000_000
-
-Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 
 @dataclass(frozen=True, slots=True)

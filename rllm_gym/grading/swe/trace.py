@@ -17,8 +17,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from rllm_gym.core import TaskError
-from rllm_gym.grading.swe.assertions import Unsupported, evaluate, searches
-from rllm_gym.grading.swe.instrument import InstrumentedFile, Kind, Level, RecordedSite, SitePlan, instrument
+from rllm_gym.grading.swe.assertions import UnsupportedAssertion, evaluate, searches
+from rllm_gym.grading.swe.instrument import InstrumentedFile, Level, RecordedSite, SiteKind, SitePlan, instrument
 from rllm_gym.grading.swe.observed_values import (
     ANYTHING,
     ClassRef,
@@ -288,9 +288,9 @@ class TestCheck:
         match event:
             case ["x", number, [list(kinds), str(text), *_]]:
                 _, _, site = self._files.place(number)
-                if site.kind is Kind.RAISES and not self._in_order:
+                if site.kind is SiteKind.RAISES and not self._in_order:
                     return ""
-                if site.kind is Kind.RAISES and known:
+                if site.kind is SiteKind.RAISES and known:
                     self.conclusive += 1
                     return self._unexpected(kinds, text, known, f"line {site.line}")
                 return f"line {site.line}: {_short(kinds)}: {text[:200]}"
@@ -307,9 +307,9 @@ class TestCheck:
                 return "" if "" in found else f"line {site.line}: no such warning"
             case [number, list(operands), *whole]:
                 _, _, site = self._files.place(number)
-                if site.kind is Kind.RAISES:
+                if site.kind is SiteKind.RAISES:
                     return f"line {site.line}: nothing was raised"
-                if site.kind is not Kind.ASSERTION:
+                if site.kind is not SiteKind.ASSERTION:
                     return ""
                 problem = self._assertion(site, operands, whole, place)
                 return f"line {site.line}: {problem}" if problem else ""
@@ -325,7 +325,7 @@ class TestCheck:
             return ""
         try:
             found = searches(_pattern(pattern), text)
-        except (NotPlain, Unsupported) as error:
+        except (NotPlain, UnsupportedAssertion) as error:
             return f"{where}: {error}"
         if isinstance(reference, str) and len(text) > 2 * len(reference) + MORE_CHARS:
             return f"{where}: the message of the exception is much longer than with the reference solution"
@@ -391,7 +391,7 @@ class TestCheck:
         assert site.test is not None
         try:
             holds = bool(evaluate(site.test, values))
-        except Unsupported:
+        except UnsupportedAssertion:
             return "it cannot be evaluated over these values"
         except Exception as error:  # what the comparison of these values raises
             return f"{type(error).__name__}: {error!s:.100}"
@@ -485,7 +485,7 @@ class TraceRecorder:
                 match event:
                     case [int(number), list(operands), *_]:
                         path, local, site = files.place(number)
-                        if site.kind is not Kind.ASSERTION or site.level >= Level.STATE or _suits(site, operands):
+                        if site.kind is not SiteKind.ASSERTION or site.level >= Level.STATE or _suits(site, operands):
                             continue
                         plan = self._plans.setdefault(path, {})
                         if plan.get(local, SitePlan()).level == site.level:
@@ -512,7 +512,7 @@ class TraceRecorder:
                 kept |= {event[0] for event in events if isinstance(event[0], int)}
         for number in kept:
             path, local, site = files.place(number)
-            if site.kind is Kind.ASSERTION and any(site.known):
+            if site.kind is SiteKind.ASSERTION and any(site.known):
                 self._plans.setdefault(path, {})[local] = SitePlan(site.level, kept=True)
         for test, events in first.items():
             again = [run[test] for run in others if test in run]
@@ -534,7 +534,7 @@ class TraceRecorder:
             match event:
                 case [int(number), list(), *_]:
                     path, local, site = files.place(number)
-                    if site.kind is Kind.ASSERTION and any(site.known):
+                    if site.kind is SiteKind.ASSERTION and any(site.known):
                         self._plans.setdefault(path, {})[local] = SitePlan(site.level, kept=True)
 
     def _varying(
@@ -568,7 +568,7 @@ class TraceRecorder:
                     found[place] = [expected[0], expected[1] if len(expected) > 1 else None, *raised[:2]]
                 case [int(number), list(operands), *_]:
                     site = files.place(number)[2]
-                    if site.kind is not Kind.ASSERTION:
+                    if site.kind is not SiteKind.ASSERTION:
                         continue
                     values: list[Any] = []
                     for at, operand in enumerate(operands):

@@ -20,7 +20,8 @@ from typing import Any
 from rllm_gym.grading.python_source import parse_python
 from rllm_gym.grading.swe.inside.value_digest import Opaque, digest
 from rllm_gym.grading.swe.mutated_tests import EQUALITIES, argument_names, name_of, reached
-from rllm_gym.grading.swe.test_source import Edit, Function, TestSource
+from rllm_gym.grading.swe.taint import Function
+from rllm_gym.grading.swe.test_source import Edit, TestSource
 
 MAX_LITERAL = 20_000
 MAX_WITHHELD = 20

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from rllm_gym.integrations.trl.dataset import Env
 from rllm_gym.integrations.trl.environments import EnvironmentFactory, TRLToolEnvironment
 from rllm_gym.integrations.trl.rollouts import RolloutFunction
+from rllm_gym.runtime.env_building import Env
 
 __all__ = ["EnvironmentFactory", "RolloutFunction", "TRLToolEnvironment", "environment_factory", "rollout_func"]
 

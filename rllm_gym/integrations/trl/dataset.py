@@ -11,7 +11,6 @@ from gymnasium.envs.registration import EnvSpec
 from rllm_gym.core import Task
 from rllm_gym.runtime.env_building import EnvBuildSpec, build_env
 
-Env = str | EnvSpec | Callable[..., Any]
 Tasks = int | Iterable[int | str]
 
 _MAX_TASKS = 1000

@@ -16,9 +16,9 @@ from rllm_gym.core import EnvironmentFault, stream_seed
 from rllm_gym.core.background_loop import BackgroundLoop
 from rllm_gym.engine import Deadlines, EngineStats, EnvironmentUnavailable
 from rllm_gym.engine.episode_env_worker import EpisodeEnvWorker
-from rllm_gym.integrations.trl.dataset import Env, Tasks, dataset_of, tasks_of
+from rllm_gym.integrations.trl.dataset import Tasks, dataset_of, tasks_of
 from rllm_gym.runtime import WorkerPool
-from rllm_gym.runtime.env_building import resolve
+from rllm_gym.runtime.env_building import Env, resolve
 
 
 class EnvironmentFactory:

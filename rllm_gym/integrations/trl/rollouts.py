@@ -15,8 +15,8 @@ from rllm_gym.chat.renderer import ChatRenderer
 from rllm_gym.core import Episode, stream_seed
 from rllm_gym.core.background_loop import BackgroundLoop
 from rllm_gym.engine import AgentExecutionEngine, Deadlines, EngineStats, EpisodeSpec
-from rllm_gym.integrations.trl.dataset import Env, Tasks, dataset_of, tasks_of
-from rllm_gym.runtime.env_building import resolve
+from rllm_gym.integrations.trl.dataset import Tasks, dataset_of, tasks_of
+from rllm_gym.runtime.env_building import Env, resolve
 from rllm_gym.samplers.protocol import Sampler, SamplingParams, WeightUpdate
 
 

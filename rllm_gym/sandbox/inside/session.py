@@ -3,9 +3,6 @@
 It is pid 1 of the session's pid namespace (in the lower tiers: a subreaper); the agent's processes can neither signal
 nor inspect it. Sent in as source text: standard library only. The content of the workspace, the output of commands and
 the names of processes are controlled by the agent: none of it is executed or trusted.
-
-Frame format in both directions: the lengths of a JSON header and of a body, 4 bytes each, big-endian; then the header
-and the body.
 """
 
 from __future__ import annotations
@@ -16,15 +13,12 @@ import json
 import os
 import select
 import signal
-import struct
 import time
 from collections import deque
 from dataclasses import dataclass, field
 from typing import Any
 
-from rllm_gym.sandbox.inside import command_confinement, files, processes, syscalls, workspace
-
-_FRAME = struct.Struct(">II")
+from rllm_gym.sandbox.inside import command_confinement, files, frames, processes, syscalls, workspace
 
 WATCH_S = 0.1
 """Seconds between two checks of the resource use of the agent's processes."""
@@ -45,10 +39,6 @@ _KILL_S = 60.0
 """Seconds in which the processes of a command must end. It is only used up on a machine with much other work."""
 
 
-class OwnerGone(Exception):
-    """The owner has closed the connection."""
-
-
 class FrameConnection:
     """Frames to and from the owner, over a socket or two pipes."""
 
@@ -59,18 +49,17 @@ class FrameConnection:
         return self._reading
 
     def receive(self) -> tuple[dict[str, Any], bytes]:
-        header, body = _FRAME.unpack(self._exactly(_FRAME.size))
+        header, body = frames.LENGTHS.unpack(self._exactly(frames.LENGTHS.size))
         return json.loads(self._exactly(header)), self._exactly(body)
 
     def send(self, header: dict[str, Any], *bodies: bytes) -> None:
-        text = json.dumps(header, separators=(",", ":")).encode()
         try:
-            for piece in (_FRAME.pack(len(text), sum(map(len, bodies))) + text, *bodies):
+            for piece in (frames.frame_start(header, *bodies), *bodies):
                 view = memoryview(piece)
                 while view:
                     view = view[os.write(self._writing, view) :]
         except OSError as error:
-            raise OwnerGone from error
+            raise frames.OwnerGone from error
 
     def _exactly(self, size: int) -> bytes:
         data = bytearray()
@@ -80,7 +69,7 @@ class FrameConnection:
             except ConnectionError:
                 piece = b""
             if not piece:
-                raise OwnerGone
+                raise frames.OwnerGone
             data += piece
         return bytes(data)
 
@@ -116,7 +105,7 @@ class CommandOutput:
 
 
 @dataclass(slots=True)
-class Command:
+class RunningCommand:
     """One command of the agent. Its ``supervisor`` process adopts what the command starts and ends after all of it."""
 
     supervisor: int
@@ -144,8 +133,8 @@ class SessionServer:
         """The limits; where the kernel does not enforce those of the workspace, increased by what is already there."""
         self._environment: dict[bytes, bytes] = {}
         self._workspace: workspace.Workspace | None = None
-        self._commands: dict[int, Command] = {}
-        self._current: Command | None = None
+        self._commands: dict[int, RunningCommand] = {}
+        self._current: RunningCommand | None = None
         self._next_watch = 0.0
         self._poll = select.poll()
         self._poll.register(connection.fileno(), select.POLLIN)
@@ -158,7 +147,7 @@ class SessionServer:
         while True:
             events = {fd for fd, _ in self._poll.poll(self._poll_timeout_ms())}
             if self._owner in events:
-                raise OwnerGone
+                raise frames.OwnerGone
             current = self._current
             if current is not None and current.output_fd in events:
                 self._read_output(current, _CHUNKS)
@@ -187,7 +176,7 @@ class SessionServer:
             shown = os.fsdecode(name) if isinstance(name, str | bytes) else header.get("path")
             number = error.errno or errno.EIO
             self._connection.send({"error": "os", "errno": number, "message": error.strerror, "path": shown})
-        except OwnerGone:
+        except frames.OwnerGone:
             raise
         except Exception as error:
             self._connection.send({"error": "broke", "message": f"{type(error).__name__}: {error}"})
@@ -279,7 +268,7 @@ class SessionServer:
             self._supervise_shell(body, output_write, report_write)
         os.close(output_write)
         os.close(report_write)
-        command = Command(supervisor, output_read, report_read, CommandOutput(self._limits["output_bytes"]))
+        command = RunningCommand(supervisor, output_read, report_read, CommandOutput(self._limits["output_bytes"]))
         command.deadline = command.started + header["timeout"]
         self._commands[supervisor] = command
         self._current = command
@@ -343,7 +332,7 @@ class SessionServer:
         finally:
             os._exit(1)
 
-    def _read_output(self, command: Command, chunks: int) -> bool:
+    def _read_output(self, command: RunningCommand, chunks: int) -> bool:
         """Read output. Return True when the pipe is empty, now or permanently."""
         for _ in range(chunks):
             try:
@@ -358,7 +347,7 @@ class SessionServer:
             command.output.add(data)  # after the command has ended: counted, not kept
         return False
 
-    def _close_output(self, command: Command) -> None:
+    def _close_output(self, command: RunningCommand) -> None:
         if command.output_fd >= 0:
             self._unwatch(command.output_fd)
             os.close(command.output_fd)
@@ -368,7 +357,7 @@ class SessionServer:
         with contextlib.suppress(KeyError):
             self._poll.unregister(fd)
 
-    def _reported(self, command: Command) -> None:
+    def _reported(self, command: RunningCommand) -> None:
         """Handle the supervisor's report of how the shell ended, or, if the pipe is closed, its own end."""
         data = os.read(command.report_fd, 4096)
         if data.startswith(b"E"):
@@ -386,7 +375,7 @@ class SessionServer:
             self._forget(command)
             self._end_orphans()
 
-    def _finish(self, command: Command, ended: str, code: int | None = None, *, kill: bool = False) -> None:
+    def _finish(self, command: RunningCommand, ended: str, code: int | None = None, *, kill: bool = False) -> None:
         clean = self._end(command) if kill else True
         limit = time.monotonic() + _DRAIN_S
         while command.output_fd >= 0 and not self._read_output(command, 1) and time.monotonic() < limit:
@@ -481,7 +470,7 @@ class SessionServer:
                 self._end(command)
                 self._forget(command)
 
-    def _end(self, command: Command) -> bool:
+    def _end(self, command: RunningCommand) -> bool:
         """Kill everything that ``command`` started, and its supervisor. Returns False if a process did not end."""
 
         def family(table: dict[int, processes.Process]) -> set[int]:
@@ -491,7 +480,7 @@ class SessionServer:
         clean = processes.end(family, deadline, whole_namespace=self._is_alone and len(self._commands) == 1)
         return processes.end(lambda table: {command.supervisor} & set(table), deadline) and clean
 
-    def _forget(self, command: Command) -> None:
+    def _forget(self, command: RunningCommand) -> None:
         """Release a command whose processes have all ended."""
         self._close_output(command)
         if command.report_fd >= 0:
@@ -537,7 +526,7 @@ def main(reading: int, writing: int, owner: int, settings: dict[str, Any]) -> No
     try:
         wire.send({"op": "ready", "shared": shared})
         session.serve()
-    except OwnerGone:
+    except frames.OwnerGone:
         pass
     finally:
         session.end_everything()

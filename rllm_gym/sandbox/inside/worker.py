@@ -3,9 +3,6 @@
 The worker is trusted. It runs inside the outer isolation already, with the rights to set up the inner one.
 Single-threaded, standard library only, sent in as source text. It never holds a secret, since each program is a fork of
 it. It ends when its owner closes the connection or ends.
-
-Frame format in both directions: the lengths of a JSON header and of a body, 4 bytes each, big-endian; then the header
-and the body.
 """
 
 from __future__ import annotations
@@ -20,14 +17,12 @@ import select
 import signal
 import site
 import socket
-import struct
 import sys
 import time
 from typing import Any
 
-from rllm_gym.sandbox.inside import main_module, processes, program
+from rllm_gym.sandbox.inside import frames, main_module, processes, program
 
-_FRAME = struct.Struct(">II")
 _CHUNK = 1 << 16
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 _WATCH_FIRST_S, _WATCH_LAST_S = 0.02, 0.1
@@ -40,10 +35,6 @@ _FLOOD = 10
 
 _WALL_GRACE_FACTOR = 9
 """Maximum extension of a program's wall limit, in multiples of it, for time without a processor."""
-
-
-class OwnerGone(Exception):
-    """The owner has closed the connection."""
 
 
 class SandboxFailure(Exception):
@@ -68,18 +59,17 @@ class WarmWorker:
     # Frames
 
     def send(self, header: dict[str, Any], *bodies: bytes | bytearray, fds: tuple[int, ...] = ()) -> None:
-        text = json.dumps(header, separators=(",", ":")).encode()
-        frame = b"".join((_FRAME.pack(len(text), sum(map(len, bodies))), text, *bodies))
+        frame = b"".join((frames.frame_start(header, *bodies), *bodies))
         try:
             if fds:
                 socket.send_fds(self.control, [frame], list(fds))
             else:
                 self.control.sendall(frame)
         except (BrokenPipeError, ConnectionResetError):
-            raise OwnerGone from None
+            raise frames.OwnerGone from None
 
     def receive(self) -> tuple[dict[str, Any], memoryview]:
-        header, body = _FRAME.unpack(self._exactly(_FRAME.size))
+        header, body = frames.LENGTHS.unpack(self._exactly(frames.LENGTHS.size))
         return json.loads(bytes(self._exactly(header))), self._exactly(body)
 
     def _exactly(self, size: int) -> memoryview:
@@ -91,7 +81,7 @@ class WarmWorker:
             except ConnectionResetError:
                 got = 0
             if not got:
-                raise OwnerGone
+                raise frames.OwnerGone
             at += got
         return data
 
@@ -102,7 +92,7 @@ class WarmWorker:
         while True:
             for fd, _ in self.poll.poll():
                 if fd == self.owner:
-                    raise OwnerGone
+                    raise frames.OwnerGone
                 header, body = self.receive()
                 if header["op"] == "run":
                     self.run(program.RunRequest(header, body))
@@ -213,7 +203,7 @@ class Execution:
                     else:
                         self._feed()
                 elif fd == self.worker.owner:
-                    raise OwnerGone
+                    raise frames.OwnerGone
                 else:
                     self._on_control()
         return self._finish()
@@ -397,5 +387,5 @@ def main(control: int, owner: int, settings: dict[str, Any]) -> None:
         gc.collect()
         gc.freeze()
         worker.serve()
-    except OwnerGone:
+    except frames.OwnerGone:
         runner.cleanup()

@@ -2,14 +2,14 @@
 
 import pytest
 
-from rllm_gym.grading.swe.assertions import Unsupported, searches
+from rllm_gym.grading.swe.assertions import UnsupportedAssertion, searches
 from rllm_gym.grading.swe.observed_values import NotPlain, decode
 
 
 def test_a_text_made_against_a_pattern_is_given_up() -> None:
     assert searches("b+c", "abbc")
     assert not searches("^c", "abbc")
-    with pytest.raises(Unsupported):  # 2 ** 5000 ways to divide the text
+    with pytest.raises(UnsupportedAssertion):  # 2 ** 5000 ways to divide the text
         searches("(a+)+b", "a" * 5000)
 
 

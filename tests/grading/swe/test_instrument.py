@@ -16,10 +16,10 @@ from hypothesis import strategies as st
 
 from rllm_gym.core import TaskError
 from rllm_gym.grading.python_source import parse_python
-from rllm_gym.grading.swe.assertions import Unsupported, evaluate
+from rllm_gym.grading.swe.assertions import UnsupportedAssertion, evaluate
 from rllm_gym.grading.swe.inside import observer as observers
 from rllm_gym.grading.swe.inside.observer import encode
-from rllm_gym.grading.swe.instrument import Kind, Level, instrument
+from rllm_gym.grading.swe.instrument import Level, SiteKind, instrument
 from rllm_gym.grading.swe.observed_values import ANYTHING, FieldNames, NotPlain, decode, matches, merged
 from rllm_gym.grading.swe.trace import ObservedFiles, TestCheck, TestTrace, Trace, digest_of, sites_of
 
@@ -95,7 +95,7 @@ def test_what_the_code_may_have_changed_is_asked_for() -> None:
     ]
     for source in sources:
         file = instrument("from shop import price\n" + source, {}, first=0, recording=False)
-        asserted = [site for site in file.sites if site.kind is Kind.ASSERTION]
+        asserted = [site for site in file.sites if site.kind is SiteKind.ASSERTION]
         assert [site.known for site in asserted] == [[False]], source
 
 
@@ -253,13 +253,13 @@ def test_other_operations_do_not_exist() -> None:
         "2 ** 9",
         "a if a else b",
     ):
-        with pytest.raises((Unsupported, KeyError)):
+        with pytest.raises((UnsupportedAssertion, KeyError)):
             evaluate(parse_python(text).body[0].value, VALUES)
 
 
 def test_an_evaluation_ends() -> None:
     node = parse_python("all(x == x for x in b for y in b for z in b)").body[0].value
-    with pytest.raises(Unsupported):
+    with pytest.raises(UnsupportedAssertion):
         evaluate(node, {"b": list(range(1_000))})
 
 

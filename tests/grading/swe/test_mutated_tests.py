@@ -156,7 +156,7 @@ def test_each_compared_parameter_is_mutated() -> None:
     assert set(copy.mutated) == {"test_f"}
 
 
-def test_tests_that_may_swallow_a_failure_are_not_mutated() -> None:
+def test_tests_that_may_catch_a_failure_are_not_mutated() -> None:
     for decorator in ("@pytest.mark.xfail", "@raises(ValueError)", "@unittest.expectedFailure"):
         text = f"{decorator}\ndef test_it():\n    assert f(1) == 2\n"
         assert mutate_tests(TestSource(text), ["test_it"], random.Random(0)).mutated == {}, decorator

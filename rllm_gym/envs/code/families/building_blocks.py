@@ -11,12 +11,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-Options = Mapping[str, Sequence[Any]]
+ParameterValues = Mapping[str, Sequence[Any]]
 """Parameter by name -> its possible values."""
 
 
 @dataclass(frozen=True)
-class Kind:
+class ValueKind:
     """A kind of value, in Python and as text.
 
     Attributes:
@@ -51,7 +51,7 @@ class Op:
     takes: str
     gives: str
     says: str
-    options: Options = field(default_factory=dict)
+    options: ParameterValues = field(default_factory=dict)
     level: int = 1
 
     @property
@@ -84,7 +84,7 @@ class Source:
     says: str
     draw: Callable[[random.Random, int], tuple[Any, ...]]
     edges: tuple[tuple[Any, ...], ...]
-    options: Options = field(default_factory=dict)
+    options: ParameterValues = field(default_factory=dict)
     level: int = 1
     large: Callable[[random.Random], tuple[Any, ...]] | None = None
 
@@ -138,26 +138,26 @@ def show_lists(lists):  # type: ignore[no-untyped-def]
 _ON_ONE_LINE = "on one line, separated by spaces (an empty line for an empty list)"
 _ONE_PER_LINE = "a line with their number, then each on a line of its own"
 
-KINDS: dict[str, Kind] = {
-    "number": Kind("an integer", "a line with the integer", "the integer", read_number, show_value),
-    "numbers": Kind(
+KINDS: dict[str, ValueKind] = {
+    "number": ValueKind("an integer", "a line with the integer", "the integer", read_number, show_value),
+    "numbers": ValueKind(
         "a list of integers",
         "a line with the integers, separated by spaces (it may be empty)",
         f"the integers {_ON_ONE_LINE}",
         read_numbers,
         show_spaced,
     ),
-    "text": Kind("a string", "a line with the string (it may be empty)", "the string", read_text, show_value),
-    "words": Kind(
+    "text": ValueKind("a string", "a line with the string (it may be empty)", "the string", read_text, show_value),
+    "words": ValueKind(
         "a list of strings",
         "a line with the strings, separated by spaces (it may be empty)",
         f"the strings {_ON_ONE_LINE}",
         read_words,
         show_spaced,
     ),
-    "rows": Kind("a list of strings", _ONE_PER_LINE, _ONE_PER_LINE, read_rows, show_rows),
-    "grid": Kind("a list of strings of equal length", _ONE_PER_LINE, _ONE_PER_LINE, read_rows, show_rows),
-    "lists": Kind(
+    "rows": ValueKind("a list of strings", _ONE_PER_LINE, _ONE_PER_LINE, read_rows, show_rows),
+    "grid": ValueKind("a list of strings of equal length", _ONE_PER_LINE, _ONE_PER_LINE, read_rows, show_rows),
+    "lists": ValueKind(
         "a list of lists of integers",
         "a line with their number, then each on a line, separated by spaces",
         "their number on a line, then each on a line, separated by spaces",

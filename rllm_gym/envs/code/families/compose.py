@@ -34,7 +34,7 @@ from rllm_gym.envs.code.families import (
     words,
 )
 from rllm_gym.envs.code.families.algorithms import ALGORITHMS
-from rllm_gym.envs.code.families.building_blocks import KINDS, Op, Options, Source
+from rllm_gym.envs.code.families.building_blocks import KINDS, Op, ParameterValues, Source
 from rllm_gym.envs.task_selection import HIGHEST_DIFFICULTY, LevelTable, difficulty_range, families_at
 
 FAMILIES: dict[str, tuple[Source, ...]] = {
@@ -155,7 +155,7 @@ def _next_step(rng: random.Random, kind: str, difficulty: int, used: set[str]) -
 
 
 def _with_parameters(rng: random.Random, piece: Source | Op) -> Piece:
-    options: Options = piece.options
+    options: ParameterValues = piece.options
     return piece.name, {name: rng.choice(values) for name, values in options.items()}
 
 

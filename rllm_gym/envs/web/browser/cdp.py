@@ -17,7 +17,7 @@ _OURS = 2**30
 
 _MESSAGE_BYTES = 512 * 2**20
 
-Handler = Callable[[dict[str, Any]], object]
+EventHandler = Callable[[dict[str, Any]], object]
 
 
 class ProtocolError(Exception):
@@ -31,7 +31,7 @@ class CDPSession:
         self.closed = False
         self._connection = connection
         self._name = name
-        self._handlers: dict[str, list[Handler]] = {}
+        self._handlers: dict[str, list[EventHandler]] = {}
         self._waiting: set[asyncio.Future[dict[str, Any]]] = set()
 
     def send_nowait(self, method: str, parameters: dict[str, Any] | None = None) -> asyncio.Future[dict[str, Any]]:
@@ -54,11 +54,11 @@ class CDPSession:
         """
         return await self.send_nowait(method, parameters)
 
-    def on(self, event: str, handler: Handler) -> None:
+    def on(self, event: str, handler: EventHandler) -> None:
         """Call a function with the parameters of each such event."""
         self._handlers.setdefault(event, []).append(handler)
 
-    def off(self, event: str, handler: Handler) -> None:
+    def off(self, event: str, handler: EventHandler) -> None:
         with contextlib.suppress(KeyError, ValueError):
             self._handlers[event].remove(handler)
 

@@ -10,7 +10,7 @@ from functools import cache
 from importlib.resources import files
 from typing import Any
 
-from rllm_gym.envs.web.browser.cdp import CDPSession, Handler, ProtocolError
+from rllm_gym.envs.web.browser.cdp import CDPSession, EventHandler, ProtocolError
 from rllm_gym.envs.web.browser.errors import BrowserFault
 
 _NAME = "rllm-gym"
@@ -69,11 +69,11 @@ class IsolatedWorlds:
                 raise DocumentGone(str(error)) from error
             raise
 
-    def on(self, event: str, handler: Handler) -> None:
+    def on(self, event: str, handler: EventHandler) -> None:
         """Subscribe to an event of the page."""
         self._cdp.on(event, handler)
 
-    def off(self, event: str, handler: Handler) -> None:
+    def off(self, event: str, handler: EventHandler) -> None:
         """Unsubscribe from an event of the page."""
         self._cdp.off(event, handler)
 

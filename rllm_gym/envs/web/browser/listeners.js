@@ -126,7 +126,7 @@
   function tell() {
     if (dispatchers) noteProps();
     const groups = { __proto__: null };
-    for (let told = 0; changed !== null && told < MOST; changed = changed.next, count--, told++) {
+    for (let sent = 0; changed !== null && sent < MOST; changed = changed.next, count--, sent++) {
       const node = alive(changed.ref);
       if (node === undefined) continue;
       const record = recordOf(records, node), kinds = record.kinds | record.props;

@@ -362,7 +362,7 @@ class BrowserSession:
                 await self._replace(self.page, f"The tab with {self.page.url[:200]} hung; this is a new one.")
 
     def _check_whose_crash(self) -> None:
-        """Decide whether the model is told about the crash of the active tab.
+        """Decide whether the crash of the active tab is reported to the model.
 
         It is not if the process was killed from outside, or if the model has not acted yet. Any other crash may be a
         late effect of what it did: if that were a fault, a model could discard episodes it is about to lose.

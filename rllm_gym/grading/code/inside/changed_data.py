@@ -136,7 +136,7 @@ def equal_to(obj: Any, other: Any) -> Any:
 
 
 def content_of(objects: list[Any]) -> str:
-    """Return a text that is equal for equal contents; empty if there is too little or it cannot be told."""
+    """Return a text that is equal for equal contents; empty if there is too little or it cannot be determined."""
     import hashlib  # takes as long as all the rest of a short run
 
     texts = [

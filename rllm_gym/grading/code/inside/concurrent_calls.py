@@ -18,7 +18,7 @@ _WAIT_S = 0.02
 """How long a call may take before other threads have their turn, in seconds."""
 
 
-class Call:
+class ConcurrentCall:
     """A call that is running or has ended."""
 
     def __init__(self, function: Callable[[], tuple[str, Any]]) -> None:
@@ -41,8 +41,8 @@ class ConcurrentCalls:
     """The calls that have not been answered yet."""
 
     def __init__(self) -> None:
-        self._threads: dict[int, SimpleQueue[Call]] = {}
-        self._calls: dict[int, Call] = {}
+        self._threads: dict[int, SimpleQueue[ConcurrentCall]] = {}
+        self._calls: dict[int, ConcurrentCall] = {}
 
     def begin(self, thread: int, function: Callable[[], tuple[str, Any]]) -> tuple[str, Any]:
         """Start a call of a thread of the test, and return its answer, or that it is pending."""
@@ -54,7 +54,7 @@ class ConcurrentCalls:
             import threading
 
             threading.Thread(target=self._serve, args=(calls,), daemon=True).start()
-        self._calls[thread] = call = Call(function)
+        self._calls[thread] = call = ConcurrentCall(function)
         calls.put(call)
         return self.resume(thread)
 
@@ -67,6 +67,6 @@ class ConcurrentCalls:
         return outcome
 
     @staticmethod
-    def _serve(calls: SimpleQueue[Call]) -> None:
+    def _serve(calls: SimpleQueue[ConcurrentCall]) -> None:
         while True:
             calls.get().run()

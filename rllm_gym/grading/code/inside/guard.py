@@ -28,7 +28,7 @@ from .object_server import STDIN, ClassAttribute, ObjectServer
 from .object_server import question_random as _random
 from .operations import BINARY, UNARY
 from .peer import Peer, Transport, is_simple
-from .proxies import ARITHMETIC, ORDER, Constructed, Link, Remote, RemoteType, Unsupported, link_of
+from .proxies import ARITHMETIC, ORDER, Constructed, Link, Remote, RemoteType, UnsupportedOperation, link_of
 
 _REFUSED_TYPES = frozenset({"module", "frame", "code", "traceback", "cell"})
 _REFUSED_PACKAGES = frozenset({"_pytest", "pluggy", (__package__ or "inside").split(".")[0]})
@@ -260,7 +260,7 @@ class GuardedPeer(Peer):
             return getattr(self._contents(target, plain), name)
         if link is not None and link.owned and link.named:
             return super().ask("getattr", target, name)
-        raise Unsupported(f"{name} of a {type(target).__name__} that the program returned", link)
+        raise UnsupportedOperation(f"{name} of a {type(target).__name__} that the program returned", link)
 
     def _note_class(self, operation: str, operands: tuple[Any, ...], result: Any) -> None:
         # A class in place of a function is called for a result, which then is not an object created by the test.
@@ -535,7 +535,7 @@ class GuardedPeer(Peer):
         own = own or piped
         if plain_right and operation in _MEASURING and not own:
             what = f"{operation} of a {type(left).__name__} that an operator made and a {type(right).__name__}"
-            raise Unsupported(what, link)
+            raise UnsupportedOperation(what, link)
         if operation in ORDER and not plain_right:
             result = self._ordered(operation, left, right)
         else:
@@ -546,7 +546,7 @@ class GuardedPeer(Peer):
             what = (
                 f"{operation} of a {type(left).__name__} and a {type(right).__name__} that is a {type(result).__name__}"
             )
-            raise Unsupported(what, link)
+            raise UnsupportedOperation(what, link)
         if operation not in ORDER:
             _own(result, *links)
         return result

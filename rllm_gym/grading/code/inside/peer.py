@@ -21,7 +21,7 @@ from .callable_kinds import awaited, callable_kind, wrap_proxy
 from .channel import FrameTooLarge
 from .codec import Codec, ForbiddenType, MalformedMessage, Tree, Uncodable, expect
 from .concurrent_calls import NESTED, ConcurrentCalls
-from .proxies import Link, Remote, RemoteType, Unsupported, link_of
+from .proxies import Link, Remote, RemoteType, UnsupportedOperation, link_of
 from .shared_containers import SharedContainers
 
 MAX_EXPORTS = 1_000_000
@@ -161,7 +161,7 @@ class Peer:
                 # Types are refused only for the test's own values. A size may be the program's doing.
                 if isinstance(error, ForbiddenType) or not self.large_answers:
                     self.ungradable = self.ungradable or str(error)
-                raise Unsupported(str(error), None) from error
+                raise UnsupportedOperation(str(error), None) from error
             return self._receive_answer()
 
     def _receive_answer(self) -> dict[str, Any]:

@@ -109,7 +109,7 @@ class Link:
             self.peer.released.append((self.number, self.received))
 
 
-class Unsupported(TypeError):
+class UnsupportedOperation(TypeError):
     """An operation that works within one process but not across two. Reported to the author of the test."""
 
     def __init__(self, what: str, link: Link | None) -> None:
@@ -224,7 +224,7 @@ def _derive(name: str, bases: tuple[type, ...], names: dict[str, Any], kwargs: d
         what = f"class {name} derives from {base.__name__}, which the program defines, and from a class of the tests"
         if link is not None:
             link.peer.ungradable = link.peer.ungradable or what
-        raise Unsupported(what, link)
+        raise UnsupportedOperation(what, link)
     cell = names.pop("__classcell__", None)
     members = {key: _member(value) for key, value in names.items() if key not in ("__module__", "__qualname__")}
     created = link.peer.ask("subclass", name, bases, members, kwargs)

@@ -101,7 +101,7 @@ class Entity:
 
 
 @dataclass(frozen=True, eq=False)
-class World:
+class BuiltInCorpus:
     """All entities, in the order of their articles."""
 
     seed: int
@@ -122,8 +122,8 @@ class World:
 
 
 @lru_cache(maxsize=32)
-def build_world(seed: int, articles: int) -> World:
-    """Return the world of a seed, with this number of entities. It depends on nothing else."""
+def build_corpus(seed: int, articles: int) -> BuiltInCorpus:
+    """Return the corpus of a seed, with this number of entities. It depends on nothing else."""
     rng = random.Random(stream_seed("search world", seed, articles))
     counts = {kind: max(1, articles * share // 100) for kind, share in _SHARES.items()}
     counts["person"] += articles - sum(counts.values())
@@ -161,7 +161,7 @@ def build_world(seed: int, articles: int) -> World:
             choices = [other for other in pool if other not in used]
             entity.facts[relation.name] = chosen = rng.choice(choices)
             used.add(chosen)
-    return World(seed, tuple(sorted(entities, key=lambda entity: int(entity.id[1:]))))
+    return BuiltInCorpus(seed, tuple(sorted(entities, key=lambda entity: int(entity.id[1:]))))
 
 
 def _article(entity: Entity, kinds: Mapping[str, Sequence[Entity]], rng: random.Random, fillers: bool) -> Document:
