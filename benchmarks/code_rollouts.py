@@ -47,7 +47,7 @@ def task(number: int) -> dict[str, Any]:
         "prompt": f"Add the two numbers of the line ({number}).",
         "kind": "stdio",
         "tests": tests,
-        "time_limit_s": TIME_LIMIT_S,
+        "cpu_s": TIME_LIMIT_S,
     }
 
 

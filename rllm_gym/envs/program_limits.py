@@ -1,10 +1,10 @@
-"""Bounds of the processor time and memory that an environment gives to a model's program."""
+"""Bounds of the CPU time and memory that an environment gives to a model's program."""
 
 from __future__ import annotations
 
 import math
 
-TIME_LIMITS_S = (0.1, 60.0)
+CPU_LIMITS_S = (0.1, 60.0)
 MEMORY_LIMITS_MB = (32, 4_096)
 
 

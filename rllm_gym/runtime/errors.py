@@ -16,7 +16,7 @@ class MemoryExceeded(WorkerDied):
 
 
 class CpuTimeExceeded(WorkerDied):
-    """The work used more processor time than it had set itself with ``signal.setitimer(signal.ITIMER_PROF, …)``."""
+    """The work used more CPU time than it had set itself with ``signal.setitimer(signal.ITIMER_PROF, …)``."""
 
 
 class WorkerStartFailed(WorkerDied):

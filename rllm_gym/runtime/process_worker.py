@@ -297,7 +297,7 @@ class ProcessWorker:
                 f"worker {self.name} ended before it was ready ({_describe_status(status)}); its output is on stderr"
             )
         if status == -signal.SIGPROF:
-            return CpuTimeExceeded(f"{name!r} used all its processor time; worker {self.name} was ended")
+            return CpuTimeExceeded(f"{name!r} used all its CPU time; worker {self.name} was ended")
         hint = f"; its memory is capped at {self._memory_mb} MB" if self._memory_mb is not None else ""
         return WorkerDied(f"worker {self.name} ended during {name!r} ({_describe_status(status)}{hint})")
 

@@ -1,6 +1,6 @@
 """Environments in worker processes: steps and resets are sent and read in the caller's own thread.
 
-To send a command to every worker and then read the replies in order costs a fraction of the processor time of an event
+To send a command to every worker and then read the replies in order costs a fraction of the CPU time of an event
 loop, which registers and selects every socket at every step. What takes long or has failed (creating an environment,
 closing and replacing it) goes to the event loop.
 """

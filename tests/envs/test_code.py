@@ -43,7 +43,7 @@ def block(program: str) -> str:
     return f"So:\n```python\n{program}\n```\n"
 
 
-PATIENT = {"time_limit_s": 30.0}
+PATIENT = {"cpu_s": 30.0}
 """Limits that correct programs meet even on a machine that stalls."""
 
 
@@ -161,12 +161,12 @@ def test_partial_credit_is_the_fraction_of_hidden_tests():
 
 
 def test_limits_of_the_row_are_enforced_and_reported():
-    row = DOUBLE | {"time_limit_s": 0.3, "memory_mb": 200}
+    row = DOUBLE | {"cpu_s": 0.3, "memory_mb": 200}
     observation, _ = start(row).reset(seed=0)
     assert "0.3 s of processor time and 200 MB" in observation
     assert reward_of(row, "while True: pass") == 0.0
-    assert reward_of(row | {"time_limit_s": 30}, "x = bytearray(400 << 20)\nprint(2 * int(input()))") == 0.0
-    assert "60 s of processor time and 4096 MB" in start(row | {"time_limit_s": 1e9, "memory_mb": 10**9}).reset()[0]
+    assert reward_of(row | {"cpu_s": 30}, "x = bytearray(400 << 20)\nprint(2 * int(input()))") == 0.0
+    assert "60 s of processor time and 4096 MB" in start(row | {"cpu_s": 1e9, "memory_mb": 10**9}).reset()[0]
 
 
 class CountingPool(SandboxPool):
@@ -183,7 +183,7 @@ class CountingPool(SandboxPool):
     "program", ["while True: pass", pytest.param("import time\ntime.sleep(1e6)", marks=pytest.mark.long)]
 )
 def test_a_program_that_never_ends_is_run_once_and_not_once_per_test(program):
-    row = DOUBLE | {"tests": DOUBLE["tests"] * 10, "public_tests": 0, "time_limit_s": 0.1}
+    row = DOUBLE | {"tests": DOUBLE["tests"] * 10, "public_tests": 0, "cpu_s": 0.1}
     with CountingPool() as pool:
         env = CodeEnv(tasks=[row], partial=True, sandbox=pool)
         env.reset()
@@ -420,8 +420,8 @@ def test_misuse_is_an_error_with_a_hint():
         ({"max_turns": 3}, "CodeMultiTurn"),
         ({"num_tasks": 0}, "num_tasks"),
         ({"partial": 1}, "partial"),
-        ({"time_limit_s": 0}, "time_limit_s"),
-        ({"time_limit_s": float("nan")}, "time_limit_s"),
+        ({"cpu_s": 0}, "cpu_s"),
+        ({"cpu_s": float("nan")}, "cpu_s"),
         ({"memory_mb": 10**6}, "memory_mb"),
         ({"tasks": [DOUBLE], "families": "lists"}, "built-in"),
         ({"tasks": [DOUBLE], "difficulty": 1}, "built-in"),
@@ -447,7 +447,7 @@ def test_misuse_is_an_error_with_a_hint():
 
 def test_the_engine_runs_honest_and_hostile_programs_without_a_fault(monkeypatch):
     honest, loop, wrong, none = block("print(2 * int(input()))"), block("while True: pass"), block("print(1)"), "no"
-    tasks = [DOUBLE | {"id": "honest"}, DOUBLE | {"id": "hostile", "time_limit_s": 0.2}]
+    tasks = [DOUBLE | {"id": "honest"}, DOUBLE | {"id": "hostile", "cpu_s": 0.2}]
     created = []
     construct = CodeEnv.__init__
 

@@ -24,7 +24,7 @@ async def rewards(pairs: Iterable[tuple[Task, str]]) -> list[float]:
 
     async def one(task: Task, program: str) -> float:
         async with slots:
-            env = CodeEnv(time_limit_s=30.0)  # also enough on a machine that stalls
+            env = CodeEnv(cpu_s=30.0)  # also enough on a machine that stalls
             await env.async_reset(options={"task": task})
             return (await env.async_step(f"```python\n{program}\n```"))[1]
 

@@ -196,7 +196,7 @@ ROWS: dict[str, tuple[dict[str, Any], list[str], list[str]]] = {
 }
 
 
-PATIENT = {"time_limit_s": 30.0}
+PATIENT = {"cpu_s": 30.0}
 """Limits that correct programs meet even on a machine that stalls."""
 
 
@@ -246,7 +246,7 @@ def test_rows_of_both_kinds_load_from_one_parquet_file(tmp_path):
     ]
     parquet.write_table(arrow.Table.from_pylist(rows, arrow.schema([
         ("id", arrow.string()), ("prompt", arrow.string()), ("kind", arrow.string()), ("entry_point", arrow.string()),
-        ("test", arrow.string()), ("public_tests", arrow.int64()), ("time_limit_s", arrow.float64()),
+        ("test", arrow.string()), ("public_tests", arrow.int64()), ("cpu_s", arrow.float64()),
         ("tests", arrow.list_(arrow.struct([("stdin", arrow.string()), ("stdout", arrow.string())]))),
     ])), tmp_path / "rows.parquet")  # fmt: skip
     env = CodeEnv(tasks=tmp_path / "rows.parquet", **PATIENT)
@@ -292,9 +292,10 @@ UNUSABLE: list[tuple[dict[str, Any], str]] = [
     (stdio(public_tests=True), "'public_tests' is True"),
     (stdio(float_tolerance=-1), "'float_tolerance' is -1"),
     (stdio(float_tolerance="1e-6"), "'float_tolerance'"),
-    (stdio(time_limit_s=0), "'time_limit_s' is 0"),
-    (stdio(time_limit_s="2 seconds"), "'time_limit_s'"),
-    (stdio(time_limit_s=float("inf")), "'time_limit_s'"),
+    (stdio(cpu_s=0), "'cpu_s' is 0"),
+    (stdio(time_limit_s=2), "is called 'cpu_s'"),
+    (stdio(cpu_s="2 seconds"), "'cpu_s'"),
+    (stdio(cpu_s=float("inf")), "'cpu_s'"),
     (stdio(tests=[{"stdin": "", "stdout": []}]), r"tests\[0\]"),
     (stdio(checker="words"), "'checker' is 'words'"),
     (stdio(checker="def check(:\n    pass"), "checker are not valid Python"),

@@ -25,7 +25,7 @@ def run(*codes: Any) -> str:
 @pytest.fixture
 def env():
     try:
-        env = ToolMathEnv(tasks=ROWS, time_limit_s=20.0, grading_timeout=120.0)
+        env = ToolMathEnv(tasks=ROWS, cpu_s=20.0, grading_timeout=120.0)
     except SandboxUnavailable as error:
         pytest.skip(str(error))
     env.reset(seed=0)
@@ -76,7 +76,7 @@ def test_programs_of_one_reply_run_concurrently_and_keep_no_state(env):
 
 
 def test_a_program_over_its_limits_is_ended_and_the_episode_continues(env):
-    soon = ToolMathEnv(tasks=ROWS, time_limit_s=0.3)
+    soon = ToolMathEnv(tasks=ROWS, cpu_s=0.3)
     soon.reset(seed=0)
     assert "(ended: more than 0.3 s of processor time)" in soon.step(run("while True: pass"))[0]
     assert soon.step("\\boxed{42}")[1] == 1.0
@@ -102,7 +102,7 @@ HOSTILE = (
 
 def test_no_program_makes_the_episode_a_fault():
     """A model could otherwise leave every episode that it is about to fail."""
-    env = ToolMathEnv(tasks=ROWS, time_limit_s=0.3)
+    env = ToolMathEnv(tasks=ROWS, cpu_s=0.3)
     env.reset(seed=0)
     observation, reward, terminated, *_, info = env.step(run(*HOSTILE))
     assert (reward, terminated, info["tools_called"]) == (0.0, False, len(HOSTILE))
@@ -114,7 +114,7 @@ def test_no_program_makes_the_episode_a_fault():
 
 def test_programs_cannot_see_the_task():
     rows = [{"question": "Which word?", "answer": "zyzzyva-4711"}]
-    env = ToolMathEnv(tasks=rows, sandbox="auto", time_limit_s=20.0)
+    env = ToolMathEnv(tasks=rows, sandbox="auto", cpu_s=20.0)
     env.reset(seed=0)
     look = """
 import os, sys, gc
@@ -184,7 +184,7 @@ class WatchedPool(SandboxPool):
 
 def test_a_broken_sandbox_is_a_fault():
     pool = WatchedPool()
-    env = ToolMathEnv(tasks=ROWS, sandbox=pool, time_limit_s=60.0)
+    env = ToolMathEnv(tasks=ROWS, sandbox=pool, cpu_s=60.0)
     env.reset()
 
     async def closed_in_mid_run() -> None:
@@ -202,7 +202,7 @@ def test_a_broken_sandbox_is_a_fault():
 
 def test_options_out_of_range_are_errors_with_their_name():
     for options, output in (
-        ({"time_limit_s": 0}, "time_limit_s=0"),
+        ({"cpu_s": 0}, "cpu_s=0"),
         ({"memory_mb": 1}, "memory_mb=1"),
         ({"max_result_chars": 1}, "max_result_chars=1"),
         ({"grading_timeout": 0}, "grading_timeout=0"),

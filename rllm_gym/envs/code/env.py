@@ -12,7 +12,7 @@ from rllm_gym.envs.code.families import code_tasks
 from rllm_gym.envs.code.feedback import error_feedback, error_without_tests, hidden_feedback, public_feedback
 from rllm_gym.envs.code.prompt import assemble_source, format_problem
 from rllm_gym.envs.code.rows import code_task, row_to_code_task
-from rllm_gym.envs.program_limits import MEMORY_LIMITS_MB, TIME_LIMITS_S, check_bounds
+from rllm_gym.envs.program_limits import CPU_LIMITS_S, MEMORY_LIMITS_MB, check_bounds
 from rllm_gym.envs.sandboxed_question import SandboxedQuestionEnv
 from rllm_gym.envs.task_selection import choose_tasks
 from rllm_gym.grading.code import (
@@ -87,7 +87,7 @@ class CodeEnv(SandboxedQuestionEnv):
             ``{"id", "prompt", "kind": "stdio", "tests": [{"stdin", "stdout"}]}`` or ``{"id", "prompt", "kind":
             "function", "entry_point", "test", "test_style": "check" | "unittest" | "pytest" | "assert"}``, both with
             optional ``public_tests`` (the number of tests to show, or additional public tests), ``float_tolerance``,
-            ``time_limit_s`` and ``memory_mb``; or rows of HumanEval, MBPP, APPS, TACO, LiveCodeBench, CodeContests,
+            ``cpu_s`` and ``memory_mb``; or rows of HumanEval, MBPP, APPS, TACO, LiveCodeBench, CodeContests,
             DeepCoder or KodCode. For MBPP the first assertion is shown. Where several outputs are right, ``stdout`` is
             a list of them, or ``checker`` is ``"tokens"`` (words are compared, ``yes`` and ``no`` in any case; the
             default for contests) or the Python source of a checker, see :mod:`rllm_gym.grading.code.checker`. With
@@ -105,7 +105,7 @@ class CodeEnv(SandboxedQuestionEnv):
             :class:`~rllm_gym.sandbox.SandboxPool`, which you close. Environments of a process that name the same kind
             share one pool.
         partial: Whether a program that passes some of the hidden tests is rewarded with their fraction.
-        time_limit_s: Processor time in seconds for each run of a program (each test of a program that reads and
+        cpu_s: CPU time in seconds for each run of a program (each test of a program that reads and
             writes; all tests of a function) if the task does not specify it: 0.1 to 60. A row's own limit is clamped
             to these bounds. The wall-clock limit of a run is 5 s plus three times as long.
         memory_mb: Memory of each run if the task does not specify it: 32 to 4,096, clamped likewise.
@@ -137,7 +137,7 @@ class CodeEnv(SandboxedQuestionEnv):
         num_tasks: int | None = None,
         sandbox: str | SandboxPool = "auto",
         partial: bool = False,
-        time_limit_s: float = 5.0,
+        cpu_s: float = 5.0,
         memory_mb: int = 512,
         max_turns: int = 1,
         invalid_action_penalty: float = 0.0,
@@ -150,7 +150,7 @@ class CodeEnv(SandboxedQuestionEnv):
         if not isinstance(partial, bool):
             raise ValueError(f"partial={partial!r} must be True or False")
         self.partial = partial
-        self.time_limit_s = check_bounds("time_limit_s", time_limit_s, *TIME_LIMITS_S)
+        self.cpu_s = check_bounds("cpu_s", cpu_s, *CPU_LIMITS_S)
         self.memory_mb = int(check_bounds("memory_mb", memory_mb, *MEMORY_LIMITS_MB))
         super().__init__(
             sandbox=sandbox,
@@ -169,7 +169,7 @@ class CodeEnv(SandboxedQuestionEnv):
     def _question(self, task: Task) -> str:
         task = code_task(task)
         data = self._data = task.data
-        everything = tests_of(data, self.time_limit_s, self.memory_mb)
+        everything = tests_of(data, self.cpu_s, self.memory_mb)
         limits = everything.limits
         self._all: Tests = everything
         self._public: Tests | None = None
@@ -186,7 +186,7 @@ class CodeEnv(SandboxedQuestionEnv):
             if data["public_tests"]:
                 shown_code = "\n".join(data["public_tests"])
                 self._public = FunctionTests(data["entry_point"], shown_code, "assert", data["setup"], limits)
-        return format_problem(task, time_limit_s=limits.cpu_s, memory_mb=limits.memory_mb)
+        return format_problem(task, cpu_s=limits.cpu_s, memory_mb=limits.memory_mb)
 
     async def _async_act(self, action: str) -> Outcome:
         program = program_of(action)
@@ -265,9 +265,9 @@ class CodeEnv(SandboxedQuestionEnv):
         info.update(_info_of("", 0, 0))  # the outcome of a graded program overwrites it
 
 
-def tests_of(data: Mapping[str, Any], time_limit_s: float, memory_mb: int) -> Tests:
+def tests_of(data: Mapping[str, Any], cpu_s: float, memory_mb: int) -> Tests:
     """Return the tests in the data of a task (:func:`.row_to_code_task`), with these limits if it has none."""
-    cpu_s = data["time_limit_s"] or time_limit_s
+    cpu_s = data["cpu_s"] or cpu_s
     limits = Limits(cpu_s=cpu_s, wall_s=5 + 3 * cpu_s, memory_mb=data["memory_mb"] or memory_mb)
     if data["kind"] == "function":
         return FunctionTests(data["entry_point"], data["test"], data["test_style"], data["setup"], limits)

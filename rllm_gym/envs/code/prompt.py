@@ -18,11 +18,11 @@ _BACKTICKS = re.compile(r"`{3,}")
 _FUTURE = re.compile(r"^from __future__ import [^\n]*\n?", re.MULTILINE)
 
 
-def format_problem(task: Task, *, time_limit_s: float, memory_mb: int) -> str:
+def format_problem(task: Task, *, cpu_s: float, memory_mb: int) -> str:
     """Return the problem, what to write, the public tests, and the answer format."""
     data = task.data
     parts = _stdio(task) if data["kind"] == "stdio" else _function(task)
-    limits = f"{time_limit_s:g} s of processor time and {memory_mb} MB"
+    limits = f"{cpu_s:g} s of processor time and {memory_mb} MB"
     scope = "For each test it has" if data["kind"] == "stdio" else "For all tests together it has"
     parts.append(
         "Reply with the whole program in one fenced block that begins with ```python and ends with ```; of several "

@@ -15,7 +15,7 @@ from typing import Any
 
 from rllm_gym.core import Task, TaskError
 from rllm_gym.envs.code.contests import contest_data
-from rllm_gym.envs.program_limits import MEMORY_LIMITS_MB, TIME_LIMITS_S
+from rllm_gym.envs.program_limits import CPU_LIMITS_S, MEMORY_LIMITS_MB
 from rllm_gym.grading.python_source import parse_python
 
 PROMPT_KEYS = (
@@ -39,7 +39,7 @@ def row_to_code_task(row: Mapping[str, Any], task_id: str) -> Task:
     - ``{"kind": "stdio", "tests": [{"stdin", "stdout", "also"?}], "public_tests": n, "float_tolerance", "checker",
       "stdin_file"}``: the first ``n`` tests are public;
     - ``{"kind": "function", "entry_point", "test", "test_style", "setup", "stub", "public_tests": [assertions]}``;
-    - in both ``time_limit_s`` and ``memory_mb``, numbers or ``None``.
+    - in both ``cpu_s`` and ``memory_mb``, numbers or ``None``.
 
     Accepts rows of that format, of HumanEval and HumanEval+, MBPP and MBPP+, APPS and TACO, LiveCodeBench,
     CodeContests, DeepCoder and KodCode, and tasks written by :meth:`rllm_gym.core.Task.to_json`.
@@ -87,6 +87,8 @@ def _prompt(row: Mapping[str, Any]) -> str:
 
 def _data_of(row: Mapping[str, Any]) -> dict[str, Any]:
     """Return the data of a row of any format."""
+    if row.get("time_limit_s") is not None:
+        raise TaskError("its 'time_limit_s' is not a field; the limit of CPU time is called 'cpu_s'")
     kind = row.get("kind")
     if kind is None:
         row = _recognised(row)
@@ -97,7 +99,7 @@ def _data_of(row: Mapping[str, Any]) -> dict[str, Any]:
         data = _function(row)
     else:
         raise TaskError(f"its 'kind' is {kind!r:.80}; it must be 'stdio' or 'function'")
-    data["time_limit_s"] = _limit(row, "time_limit_s", "seconds", TIME_LIMITS_S)
+    data["cpu_s"] = _limit(row, "cpu_s", "seconds", CPU_LIMITS_S)
     memory = _limit(row, "memory_mb", "megabytes", MEMORY_LIMITS_MB)
     data["memory_mb"] = None if memory is None else int(memory)
     return data
@@ -106,7 +108,7 @@ def _data_of(row: Mapping[str, Any]) -> dict[str, Any]:
 def _recognised(row: Mapping[str, Any]) -> dict[str, Any]:
     """Convert a row of another data set's format."""
     keys = (
-        "time_limit_s",
+        "cpu_s",
         "memory_mb",
         "float_tolerance",
         "public_tests",

@@ -13,7 +13,7 @@ from rllm_gym.envs.math.answer_form import answer_rule
 from rllm_gym.envs.math.env import choose_math_tasks
 from rllm_gym.envs.math.feedback import answer_outcome, grader_fault
 from rllm_gym.envs.math.rows import gold_answer
-from rllm_gym.envs.program_limits import MEMORY_LIMITS_MB, TIME_LIMITS_S, check_bounds
+from rllm_gym.envs.program_limits import CPU_LIMITS_S, MEMORY_LIMITS_MB, check_bounds
 from rllm_gym.envs.sandboxed_question import SandboxedQuestionEnv
 from rllm_gym.envs.tool_math.python_tool import EXAMPLE, TOOLS, code_of, program_for, run_text
 from rllm_gym.grading import agrade_math
@@ -84,7 +84,7 @@ class ToolMathEnv(SandboxedQuestionEnv):
             ``"landlock"``, ``"docker"``; ``"unsafe"``, without isolation; or your own
             :class:`~rllm_gym.sandbox.SandboxPool`, which you close. Environments of a process that name the same kind
             share one pool.
-        time_limit_s: Processor time per program in seconds, 0.1 to 60. The wall-clock limit is 5 s plus three times
+        cpu_s: CPU time per program in seconds, 0.1 to 60. The wall-clock limit is 5 s plus three times
             as long.
         memory_mb: Memory of each program, 32 to 4,096.
         max_result_chars: Longest output of a program in an observation, at least 100.
@@ -114,7 +114,7 @@ class ToolMathEnv(SandboxedQuestionEnv):
         task_seed: int = 0,
         num_tasks: int | None = None,
         sandbox: str | SandboxPool = "auto",
-        time_limit_s: float = 10.0,
+        cpu_s: float = 10.0,
         memory_mb: int = 512,
         max_result_chars: int = 4_000,
         grading_timeout: float = 2.0,
@@ -126,7 +126,7 @@ class ToolMathEnv(SandboxedQuestionEnv):
     ) -> None:
         if not (math.isfinite(grading_timeout) and grading_timeout > 0):
             raise ValueError(f"grading_timeout={grading_timeout!r} must be a finite number of seconds > 0")
-        cpu_s = check_bounds("time_limit_s", time_limit_s, *TIME_LIMITS_S)
+        cpu_s = check_bounds("cpu_s", cpu_s, *CPU_LIMITS_S)
         memory_mb = int(check_bounds("memory_mb", memory_mb, *MEMORY_LIMITS_MB))
         self.max_result_chars = int(check_bounds("max_result_chars", max_result_chars, MIN_RESULT_CHARS, 1_000_000))
         check_bounds("max_observation_chars", max_observation_chars, MIN_OBSERVATION_CHARS)

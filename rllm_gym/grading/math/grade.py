@@ -42,7 +42,7 @@ answer."""
 MEMORY_MB = 256
 """Private memory limit of one grading worker, above its memory at start."""
 WALL_S = 600.0
-"""Seconds after which a worker that has not used up its processor time is killed: the machine is too busy to grade."""
+"""Seconds after which a worker that has not used up its CPU time is killed: the machine is too busy to grade."""
 _MAX_SPELLED_CHARS = 200_000
 
 Extraction = Literal["boxed", "any", "answer_line", "last_number"]
@@ -61,7 +61,7 @@ class MathVerdict:
         extracted: The answer as written in the reply; ``None`` if there is none.
         method: What decided: ``"string"`` (spelling), ``"number"`` (exact rational arithmetic), ``"symbolic"`` (a
             worker's fifty digits or grammar, or floats for values that are far apart), ``"no_answer"``, ``"timeout"``
-            and ``"memory"`` (the worker was killed at its limit of processor time or memory), ``"too_long"``.
+            and ``"memory"`` (the worker was killed at its limit of CPU time or memory), ``"too_long"``.
         seconds: Wall-clock time of the call.
     """
 
@@ -94,7 +94,7 @@ def grade_math(
             falls back to ``#### x``, "the answer is x", the last formula, the last number; a reply that ends in a loop
             only has the answer that the loop states each time. ``"answer_line"``: what the last line ``Answer: x``
             states. ``"last_number"``: the last number of the reply.
-        timeout: Seconds of processor time that a worker may spend on this answer: a busy machine never makes a correct
+        timeout: Seconds of CPU time that a worker may spend on this answer: a busy machine never makes a correct
             answer wrong.
         tolerance: Largest absolute error of an answer that is one real number, for rounded gold answers. With 0 a
             decimal is right if it is exact, or rounded to at least six places.
@@ -102,7 +102,7 @@ def grade_math(
 
     Raises:
         EnvironmentFault: No worker could be started or one broke, twice, or the machine is so busy that a worker did
-            not get its processor time within ten minutes. A reply cannot cause this.
+            not get its CPU time within ten minutes. A reply cannot cause this.
         TypeError, ValueError: The arguments do not match this documentation; no string is ever rejected.
 
     >>> grade_math(r"So it is \boxed{\frac{1}{2}}.", "0.5").correct
@@ -303,7 +303,7 @@ def _by_grammar(gold: str, answer: str, cpu_s: float) -> bool:
 
 @contextmanager
 def _cpu_limit(seconds: float) -> Iterator[None]:
-    """End this process (by SIGPROF) once it has used that much processor time."""
+    """End this process (by SIGPROF) once it has used that much CPU time."""
     signal.setitimer(signal.ITIMER_PROF, seconds)
     try:
         yield

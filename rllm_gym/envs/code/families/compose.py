@@ -233,7 +233,7 @@ def _data(
     if kind_of(recipe) == "stdio":
         written = [{"stdin": _input_text(source, values), "stdout": _output_text(recipe, result)}
                    for values, result in cases]  # fmt: skip
-        return {"kind": "stdio", "tests": written, "public_tests": len(public), "time_limit_s": 2.0, **created}
+        return {"kind": "stdio", "tests": written, "public_tests": len(public), "cpu_s": 2.0, **created}
     assertions = [f"assert {ENTRY_POINT}({', '.join(map(repr, values))}) == {result!r}" for values, result in cases]
     return {
         "kind": "function",
@@ -241,7 +241,7 @@ def _data(
         "test": "\n".join(assertions[len(public) :]),
         "test_style": "assert",
         "public_tests": assertions[: len(public)],
-        "time_limit_s": 2.0,
+        "cpu_s": 2.0,
         **created,
     }
 

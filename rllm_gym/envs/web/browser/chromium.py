@@ -89,7 +89,7 @@ process.on("SIGTERM", () => setTimeout(() => process.exit(143), 2000).unref());
 """
 # Playwright starts this script as the browser. It passes the pipe to Playwright over to this process, creates another
 # one for the browser and passes its ends over too. Relaying through Playwright's driver would cost 80 of the 260 ms of
-# processor time of an episode of MiniWoB, in the driver, Playwright's Python side and the browser.
+# CPU time of an episode of MiniWoB, in the driver, Playwright's Python side and the browser.
 _BROWSER = """#!/bin/sh
 exec {python} -I -S -c '
 import os, socket, sys

@@ -27,7 +27,7 @@ def find_chromium(executable: str | os.PathLike[str] | None = None) -> Path:
     """Return the Chromium to start.
 
     The search order is: ``executable``, the variable ``RLLM_GYM_CHROMIUM``, a headless shell of the system or of
-    ``playwright install``, a full Chromium or Chrome, which needs about five times the processor time.
+    ``playwright install``, a full Chromium or Chrome, which needs about five times the CPU time.
 
     Raises:
         BrowserFault: There is no Chromium, or the named one does not exist; the message says what was tried and how to
