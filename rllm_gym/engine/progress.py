@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import time
 from types import TracebackType
-from typing import Self
-
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from typing import TYPE_CHECKING, Self
 
 from rllm_gym.engine.stats import EngineStats
+
+if TYPE_CHECKING:
+    from rich.progress import Progress
 
 
 class RunProgress:
@@ -19,20 +19,16 @@ class RunProgress:
         shown: Whether to show it.
         total: Number of episodes of the run; ``None`` if unknown.
         stats: The counters of the engine.
+
+    Raises:
+        ModuleNotFoundError: It is to be shown, and rich is missing: ``pip install 'rllm-gym[cli]'``.
     """
 
     def __init__(self, shown: bool, total: int | None, stats: EngineStats) -> None:
         self._stats, self._before, self._began = stats, stats.copy(), time.perf_counter()
         self._bar: Progress | None = None
         if shown:
-            columns = (
-                TextColumn("episodes"),
-                BarColumn(),
-                MofNCompleteColumn(),
-                TextColumn("{task.description}"),
-                TimeElapsedColumn(),
-            )
-            self._bar = Progress(*columns, console=Console(stderr=True))
+            self._bar = _progress_bar()
             self._task = self._bar.add_task("", total=total)
 
     def advance(self) -> None:
@@ -57,3 +53,19 @@ class RunProgress:
     ) -> None:
         if self._bar is not None:
             self._bar.stop()
+
+
+def _progress_bar() -> Progress:
+    try:
+        from rich.console import Console
+        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+    except ModuleNotFoundError as error:
+        raise ModuleNotFoundError("progress=True needs rich: pip install 'rllm-gym[cli]'", name="rich") from error
+    return Progress(
+        TextColumn("episodes"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn("{task.description}"),
+        TimeElapsedColumn(),
+        console=Console(stderr=True),
+    )

@@ -34,11 +34,21 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def empty(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return the Python of a new environment with the wheel and the closure of its declared base dependencies only.
+    """Return the Python of a new environment with the wheel and its declared base dependencies only."""
+    return installed(wheel, tmp_path_factory.mktemp("empty"))
+
+
+@pytest.fixture(scope="module")
+def with_cli(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return the Python of one with the extra ``cli``."""
+    return installed(wheel, tmp_path_factory.mktemp("cli"), extra="cli")
+
+
+def installed(wheel: Path, folder: Path, extra: str = "") -> Path:
+    """Return the Python of a new environment in ``folder`` with the wheel and the closure of its dependencies.
 
     The dependencies are links to the ones installed here: a real ``pip install`` would need the network.
     """
-    folder = tmp_path_factory.mktemp("empty")
     venv.create(folder, with_pip=False, symlinks=True)
     python = folder / "bin" / "python"
     command = [str(python), "-c", "import sysconfig; print(sysconfig.get_path('purelib'))"]
@@ -47,7 +57,7 @@ def empty(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
         archive.extractall(site)
         metadata = next(name for name in archive.namelist() if name.endswith("/METADATA"))
         lines = archive.read(metadata).decode().splitlines()
-    for name in closure([line.partition(": ")[2] for line in lines if line.startswith("Requires-Dist: ")]):
+    for name in closure([line.partition(": ")[2] for line in lines if line.startswith("Requires-Dist: ")], extra):
         distribution = importlib.metadata.distribution(name)
         for top in {file.parts[0] for file in distribution.files or [] if file.parts[0] not in ("..", "__pycache__")}:
             link, target = site / top, Path(str(distribution.locate_file(top)))
@@ -56,11 +66,11 @@ def empty(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return python
 
 
-def closure(requirements: list[str]) -> set[str]:
+def closure(requirements: list[str], extra: str = "") -> set[str]:
     """Return the names of all distributions that these requirements lead to, including extras."""
     found: set[str] = set()
     done: set[tuple[str, str]] = set()
-    waiting = [(Requirement(text), "") for text in requirements]
+    waiting = [(Requirement(text), wanted) for text in requirements for wanted in {"", extra}]
     while waiting:
         requirement, extra = waiting.pop()
         if requirement.marker is not None and not requirement.marker.evaluate({"extra": extra}):
@@ -146,8 +156,8 @@ print(json.dumps(ends))
 """
 
 
-def test_the_commands_work_without_torch(empty: Path, tmp_path: Path) -> None:
-    result = run(empty, "-m", "rllm_gym", "play", "rllm/FrozenLake-v0", "--seed", "0", stdin="up\n")
+def test_the_commands_work_without_torch(with_cli: Path, tmp_path: Path) -> None:
+    result = run(with_cli, "-m", "rllm_gym", "play", "rllm/FrozenLake-v0", "--seed", "0", stdin="up\n")
     assert "turn 1" in result.stdout
     (tmp_path / "replies.txt").write_text("up\n")
     commands = [
@@ -157,7 +167,7 @@ def test_the_commands_work_without_torch(empty: Path, tmp_path: Path) -> None:
         ["eval", "rllm/FrozenLake-v0", "--model.path", "some/model"],
         ["new-env", "word_chain", "--dir", str(tmp_path)],
     ]
-    result = run(empty, "-c", SEVERAL, json.dumps(commands))
+    result = run(with_cli, "-c", SEVERAL, json.dumps(commands))
     assert result.returncode == 0, result.stderr
     listed, evaluated, train, model, written = json.loads(result.stdout)
     assert "rllm/Math-v0" in listed[1], listed
@@ -166,6 +176,32 @@ def test_the_commands_work_without_torch(empty: Path, tmp_path: Path) -> None:
     assert (model[0], "rllm-gym[train]" in model[2]) == (2, True), model
     assert written[0] == 0, written
     assert (tmp_path / "word_chain").is_dir()
+
+
+PROGRESS = """
+import asyncio
+import rllm_gym
+from rllm_gym.engine import AgentExecutionEngine
+from rllm_gym.samplers import ScriptedSampler
+async def main():
+    sampler = ScriptedSampler(["up"], cycle=True)
+    async with AgentExecutionEngine("rllm/FrozenLake-v0", sampler=sampler, progress=True) as engine:
+        async for episode in engine.stream([0]):
+            print(episode.stop_reason)
+try:
+    asyncio.run(main())
+except ModuleNotFoundError as error:
+    print(error)
+"""
+
+
+def test_without_rich_what_needs_it_names_the_extra(empty: Path) -> None:
+    result = run(empty, "-c", SEVERAL, json.dumps([["list"], ["doctor"], ["eval", "rllm/Math-v0"]]))
+    assert result.returncode == 0, result.stderr
+    for status, _, error in json.loads(result.stdout):
+        assert (status, "pip install 'rllm-gym[cli]'" in error) == (2, True), error
+    result = run(empty, "-c", PROGRESS)
+    assert "progress=True needs rich: pip install 'rllm-gym[cli]'" in result.stdout, result.stdout + result.stderr
 
 
 UNTESTABLE = r"""
