@@ -1,4 +1,15 @@
-"""The workers of a pool and the queue of programs that wait for them. All of it runs in the pool's own thread."""
+"""The workers of a pool and the queue of programs that wait for them. All of it runs in the pool's own thread.
+
+It is not :class:`rllm_gym.runtime.WorkerPool`, although it is no faster (``benchmarks/results/sandbox_workers.md``),
+because of two properties that the pool does not have:
+
+- Several programs of a job get their workers in one step, in the order of the queue. A function test runs its program
+  and its test code in two workers; from a pool that lends one worker per call, tests that each held one of the last
+  workers would wait for each other forever.
+- A program can be stopped, or run into its limits, without the loss of its worker: the worker forks for every program
+  and ends the fork. The pool can only kill the process that a call runs in, and the next program would wait for a new
+  one.
+"""
 
 from __future__ import annotations
 
