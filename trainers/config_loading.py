@@ -130,9 +130,8 @@ def _select(config_type: type, content: dict[str, Any], given: Mapping[str, Any]
         if chosen and isinstance(own, Mapping):
             first = variants.selectors[0]
             # The loss of a file is chosen if it is not the own loss of the file's algorithm.
-            names = {key: name for key, name in own.items() if isinstance(name, str)}
-            alone = to_mapping(variants.type_of({key: names[key] for key in names if key == first})())
-            defaults = to_mapping(variants.type_of(names)()) | {
+            alone = to_mapping(variants.type_of({key: own[key] for key in own if key == first})())
+            defaults = to_mapping(variants.type_of(own)()) | {
                 key: alone[key] for key in variants.selectors if key in alone
             }
             content[section] = {
@@ -148,7 +147,7 @@ def _drop_options_of_others(config_type: type, content: dict[str, Any]) -> None:
     for section, variants in variants_of(config_type).items():
         own = content.get(section)
         if isinstance(own, Mapping):
-            kind = variants.type_of({key: name for key, name in own.items() if isinstance(name, str)})
+            kind = variants.type_of(own)
             content[section] = {
                 key: value for key, value in own.items() if hasattr(kind(), str(key)) or not variants.owners(str(key))
             }
@@ -203,9 +202,13 @@ def _set(content: dict[str, Any], key: str, value: Any) -> None:
 
 def _with_all_sections(config: Any) -> Any:
     """Return the configuration with the defaults of the sections that are ``None``, to show their options."""
-    sections = sections_of(type(config))
-    missing = {name: kind() for name, kind in sections.items() if getattr(config, name) is None}
-    return dataclasses.replace(config, **missing)
+    variants, found = variants_of(type(config)), {}
+    for name, kind in sections_of(type(config)).items():
+        section = getattr(config, name)
+        if section is None:
+            section = variants[name].type_of({})() if name in variants else kind()
+        found[name] = _with_all_sections(section)
+    return dataclasses.replace(config, **found)
 
 
 def write_yaml(path: Path, config: Any) -> None:

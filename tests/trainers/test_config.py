@@ -122,7 +122,7 @@ IDLE: list[tuple[dict[str, Any], str]] = [
     ({"algorithm": {"importance_cap": [0.5, 2, 5]}}, "must be one bound above 1, or two around 1"),
     (
         {"algorithm": {"importance_mode": "token-mask"}},
-        "importance_mode='token-mask' has no effect without importance_c",
+        "importance_mode='token-mask' is not an option here; it is one only with algorithm.importance_c",
     ),
     ({"algorithm": {"name": "ppo", "gamma": 1.1}}, r"gamma=1.1 must be in \[0, 1\]"),
     ({"algorithm": {"name": "ppo", "value_lr": 0.0}}, "value_lr=0.0 must be above 0"),
@@ -184,9 +184,12 @@ def test_a_learning_rate_too_low_for_lora_gives_a_warning() -> None:
 
 FINE_TUNING: list[tuple[dict[str, Any], str]] = [
     ({}, "either demonstrations.file or demonstrations.policy"),
-    ({"demonstrations": {"file": "a", "policy": "b:c"}}, "either demonstrations.file or demonstrations.policy"),
+    ({"demonstrations": {"file": "a", "policy": "b:c"}}, "file='a' is not an option here"),
     ({"demonstrations": {"file": "a"}, "env": {"id": "x"}}, "env has no effect"),
-    ({"demonstrations": {"file": "a", "policy_kwargs": {"x": 1}}}, "policy_kwargs has no effect"),
+    (
+        {"demonstrations": {"file": "a", "policy_kwargs": {"x": 1}}},
+        "policy_kwargs.*is one only with demonstrations.policy",
+    ),
     ({"demonstrations": {"file": "a"}, "tiny": {}, "model": {"path": "x"}}, "set only one"),
     ({"demonstrations": {"policy": "a:b"}, "model": {"path": "x"}}, "env.id is missing"),
     ({"demonstrations": {"file": "a"}, "tiny": {}}, "adapters cannot train a random model; use model.tuning=full"),
@@ -430,4 +433,22 @@ def test_the_short_help_fits_on_a_screen_and_names_existing_options(
     of_the_call = {"--help-all", "--config", "--dataset", "--reward", "--reward-weights", "--validation-dataset"}
     of_the_call |= {"--dry-run", "--push-to-hub", "--env.kwargs.NAME"}
     every = set(re.findall(r"--[\w.-]+", options)) | of_the_call
-    assert set(re.findall(r"--[\w.-]+", short.partition("\n")[2])) - every == set()
+    others = set(re.findall(r"--[\w.-]+", short.partition("\n")[2])) - every
+    kind: Any = {commands.train: TrainConfig, commands.sft: SftConfig, commands.dpo: DpoConfig}[command]
+    assert [name for name in others if not has_option(kind, name.removeprefix("--").replace("-", "_"))] == []
+
+
+def test_the_help_shows_the_options_that_exist_with_those_of_the_command_line(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    for command, words, names in (
+        (commands.sft, ["--demonstrations.policy", "a:b"], {"demonstrations.per-task"}),
+        (commands.sft, ["--validation.file", "a"], {"validation.file"}),
+        (commands.train, ["--algorithm.kl", "0.1"], {"algorithm.teacher", "algorithm.reference-sync"}),
+        (commands.train, ["--algorithm.importance-cap", "2"], {"algorithm.importance-mode"}),
+    ):
+        for chosen, expected in ((words, names), ([], set())):
+            with pytest.raises(SystemExit):
+                command([*chosen, "--help-all"])
+            text = capsys.readouterr().out
+            assert {name for name in names if re.search(rf"^\W+{name} ", text, re.MULTILINE)} == expected, chosen

@@ -15,7 +15,7 @@ from rllm_gym.core import Episode, Step, StopReason, Trajectory, TurnTokens
 from rllm_gym.engine import save_episodes
 from tests.chat.for_every import for_every
 from tests.chat.templates import make_tokenizer
-from trainers.config import ConfigError, DemonstrationConfig, LengthConfig
+from trainers.config import BestConfig, ConfigError, DemonstrationConfig, LengthConfig
 from trainers.fine_tuning.demonstrations import (
     Demonstration,
     DemonstrationTurn,
@@ -217,16 +217,16 @@ def test_the_best_of_each_task_are_chosen() -> None:
     def chosen(**options: Any) -> list[int]:
         return [episodes.index(item) for item in select(episodes, DemonstrationConfig(file="x", **options))]
 
-    assert chosen(best=1) == [1, 3]
-    assert chosen(best=2) == [1, 2, 3, 4]
-    assert chosen(best=1, best_per="group") == [1, 2, 3]
-    assert chosen(best=1, successful_only=True) == [2, 3]
+    assert chosen(best=BestConfig()) == [1, 3]
+    assert chosen(best=BestConfig(2)) == [1, 2, 3, 4]
+    assert chosen(best=BestConfig(per="group")) == [1, 2, 3]
+    assert chosen(best=BestConfig(), successful_only=True) == [2, 3]
     assert chosen(min_reward=0.5) == [0, 1, 2]
     with pytest.raises(ConfigError, match=r"demonstrations\.min_reward=2\.0"):
         chosen(min_reward=2.0)
     chat = Demonstration(chat_turns([{"role": "user", "content": "q"}, {"role": "assistant", "content": "a"}]))
-    assert select([chat, *episodes], DemonstrationConfig(file="x", best=1))[0] is chat
-    for options in ({"best": 1}, {"min_reward": 0.0}, {"successful_only": True}):
+    assert select([chat, *episodes], DemonstrationConfig(file="x", best=BestConfig()))[0] is chat
+    for options in ({"best": BestConfig()}, {"min_reward": 0.0}, {"successful_only": True}):
         with pytest.raises(ConfigError, match="has no effect: the files contain no episodes"):
             select([chat], DemonstrationConfig(file="x", **options))
 

@@ -266,11 +266,14 @@ REFUSED = [
     ({"teacher": "x", "kl_reward": 0.0}, "kl_reward=0.0 must be above 0"),
     ({"teacher": "x", "name": "gkd", "kl_reward": 0.5}, "algorithm.kl_reward=0.5 is not an option here"),
     ({"teacher": "x", "name": "gkd", "loss": "clip"}, "algorithm.loss='clip' is not an option here"),
-    ({"teacher": "x", "name": "grpo"}, "algorithm.teacher='x' has no effect without kl or kl_reward"),
+    (
+        {"teacher": "x", "name": "grpo"},
+        "teacher='x' is not an option here; it is one only with algorithm.kl",
+    ),
     ({"teacher": "http://h/v1#x", "name": "grpo", "kl": 0.1}, "which is not asked in updates; use kl_reward"),
     (
         {"teacher": "x", "name": "grpo", "kl": 0.1, "reference_sync": (1.0, 0.5)},
-        "algorithm.reference_sync=.* has no effect with a teacher",
+        r"algorithm.reference_sync=.* is not an option here; .* without a teacher",
     ),
     ({"teacher": "http://localhost/v1#x", "name": "gkd"}, "needs the whole distribution of a local model"),
 ]

@@ -298,7 +298,7 @@ IMPOSSIBLE: list[tuple[dict[str, Any], str]] = [
     ({"steps": 3, "epochs": 2}, "are mutually exclusive"),
     ({"beta": 0.0}, "beta=0.0 must be above 0"),
     ({"length": {"too_long": "cut_left"}}, "cut_left would cut the prompt"),
-    ({"validation": {"every": 3}}, "set one, and only one"),
+    ({"validation": {"fraction": 0.0}}, "must be between 0 and 1"),
     ({"model": {"path": ""}}, r"model\.path is missing"),
 ]
 

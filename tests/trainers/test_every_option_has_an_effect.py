@@ -57,11 +57,11 @@ OTHER: dict[str, Any] = {
     "value_warmup_steps": 0,
 }
 SELECTED = ("name", "loss", "aggregation")
-# Tested where they are read: test_distillation, test_reference_sync.
-ELSEWHERE = ("teacher", "reference_sync")
+# Tested where it is read: test_distillation. So is reference_sync, in test_reference_sync.
+ELSEWHERE = ("teacher",)
 # What an algorithm cannot be without.
 NEEDED: dict[Any, dict[str, Any]] = {"distillation": {"teacher": "x"}, "gkd": {"teacher": "x"}}
-# What an option only has an effect with.
+# What an option only exists with.
 TOGETHER: dict[str, dict[str, Any]] = {"importance_mode": {"importance_cap": 1.5}}
 
 
@@ -182,17 +182,19 @@ def config(**algorithm: Any) -> TrainConfig:
 def without_effect(bench: OptionBench, **chosen: str) -> list[str]:
     """Return the options of the chosen algorithm and loss that change nothing; none may be refused."""
     found = []
-    for entry in fields(config(**chosen).algorithm):
-        if entry.name in SELECTED + ELSEWHERE:
+    names = [entry.name for entry in fields(config(**chosen).algorithm)]
+    names += [name for name, needed in TOGETHER.items() if needed.keys() <= set(names)]
+    for name in names:
+        if name in SELECTED + ELSEWHERE:
             continue
-        needed = TOGETHER.get(entry.name, {})
-        if chosen.get("loss") == "gspo" and entry.name.startswith("importance"):  # its own ratios have bounds
+        needed = TOGETHER.get(name, {})
+        if chosen.get("loss") == "gspo" and name.startswith("importance"):  # its own ratios have bounds
             needed = needed | {"old_logprobs": "trainer"}
-        before, after = config(**chosen, **needed), config(**chosen, **needed, **{entry.name: OTHER[entry.name]})
+        before, after = config(**chosen, **needed), config(**chosen, **needed, **{name: OTHER[name]})
         validate(after)
         pairs = zip(bench.outcome(before), bench.outcome(after), strict=False)
         if not any(a.shape != b.shape or not np.array_equal(a, b) for a, b in pairs):
-            found.append(entry.name)
+            found.append(name)
     return found
 
 

@@ -88,11 +88,15 @@ def test_a_whole_step_moves_it_onto_the_policy_and_without_the_option_it_stays(f
 
 
 REFUSED = [
-    ({"reference_sync": [1, 0.1]}, r"reference_sync=\(1.0, 0.1\) has no effect without kl or kl_reward"),
+    (
+        {"reference_sync": [1, 0.1]},
+        r"reference_sync=\[1, 0.1\] is not an option here; it is one only with",
+    ),
     ({"kl": 0.1, "reference_sync": [0, 0.1]}, "must be steps and a fraction up to 1: 512 0.6"),
     ({"kl": 0.1, "reference_sync": [2.5, 0.1]}, "must be steps and a fraction"),
     ({"kl": 0.1, "reference_sync": [2, 1.5]}, "must be steps and a fraction"),
     ({"kl": 0.1, "reference_sync": [2]}, "must be steps and a fraction"),
+    ({"kl": 0.0, "reference_sync": [1, 0.1]}, "is not an option here"),
     ({"length_penalty": -0.1}, "length_penalty=-0.1 must be 0 or more"),
 ]
 

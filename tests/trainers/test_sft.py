@@ -16,7 +16,7 @@ from rllm_gym.agents import ChatAgent
 from rllm_gym.chat import ChatRenderer
 from rllm_gym.core import Episode, Step, StopReason, Task, Trajectory
 from rllm_gym.engine import save_episodes
-from trainers.config import ConfigError, EnvConfig, SftConfig
+from trainers.config import ConfigError, DemonstrationConfig, EnvConfig, SftConfig
 from trainers.config.mapping import from_mapping
 from trainers.fine_tuning.demonstrations import (
     Demonstration,
@@ -141,8 +141,8 @@ def test_training_from_a_file(tmp_path: Path) -> None:
         {"messages": [{"role": "user", "content": f"say {c}"}, {"role": "assistant", "content": c}]} for c in "abcd"
     ]
     chats.write_text("\n".join(map(json.dumps, rows)))
-    options = config(tmp_path, demonstrations={"policy": "", "file": str(chats)})
-    result = sft(replace(options, env=EnvConfig()))
+    options = config(tmp_path)
+    result = sft(replace(options, env=EnvConfig(), demonstrations=DemonstrationConfig(str(chats))))
     assert read_metrics(result.output)[-1]["loss"] < 0.5
 
 

@@ -57,6 +57,8 @@ def options(base: str, folder: Path, rows: list[dict[str, Any]], **sections: Any
     }
     for name, value in sections.items():
         values[name] = {**(values.get(name) or {}), **value} if isinstance(value, dict) else value
+    if sections.get("demonstrations", {}).keys() == {"policy"}:
+        del values["demonstrations"]["file"]
     return from_mapping(SftConfig, values)
 
 
@@ -147,11 +149,11 @@ def test_rejection_sampling_trains_on_the_best_episodes(model: str, tmp_path: Pa
                 )  # fmt: skip
         save_episodes(tmp_path / "episodes" / f"train-{step}.jsonl", episodes)
     pattern = {"file": str(tmp_path / "episodes" / "*.jsonl")}
-    kept = FileSftDataset(options(model, tmp_path, [], demonstrations=pattern | {"best": 1}))
+    kept = FileSftDataset(options(model, tmp_path, [], demonstrations=pattern | {"best": {}}))
     assert {turn.reply for item in kept._demonstrations for turn in item.turns} == {"good"}
     assert len(kept._demonstrations) == 6
     assert kept.notes == ["6 of 24 demonstrations are used for training"]
-    both = FileSftDataset(options(model, tmp_path, [], demonstrations=pattern | {"best": 1, "best_per": "group"}))
+    both = FileSftDataset(options(model, tmp_path, [], demonstrations=pattern | {"best": {"per": "group"}}))
     assert len(both._demonstrations) == 12
     distinct = options(model, tmp_path, [], demonstrations=pattern | {"min_reward": 0.5, "distinct": True}, epochs=1)
     result = sft(distinct)
@@ -214,17 +216,27 @@ def test_the_command_takes_several_files(model: str, tmp_path: Path, capsys: pyt
 
 
 IMPOSSIBLE: list[tuple[dict[str, Any], str]] = [
-    ({"demonstrations": {"policy": "m:f"}}, "either demonstrations.file or demonstrations.policy"),
-    ({"demonstrations": {"per_task": 2}}, "per_task has no effect without demonstrations.policy"),
-    ({"demonstrations": {"best_per": "group"}}, "best_per='group' has no effect without demonstrations.best"),
-    ({"demonstrations": {"best": 0}}, "best=0 must be above 0"),
-    ({"demonstrations": {"file": "", "policy": "m:f", "best": 2}}, "best=2 has no effect with"),
-    ({"demonstrations": {"file": "", "policy": "m:f"}, "epochs": 2}, "is unlimited; use steps"),
-    ({"demonstrations": {"file": "", "policy": "m:f"}, "validation": {"fraction": 0.1}}, "file, which is not set"),
+    ({"demonstrations": {"policy": "m:f", "file": "x"}}, "file='x' is not an option here"),
+    (
+        {"demonstrations": {"per_task": 2}},
+        "per_task=2 is not an option here; it is one only with",
+    ),
+    ({"demonstrations": {"best_per": "group"}}, r"did you mean demonstrations\.best\.per"),
+    ({"demonstrations": {"best": 2}}, r"set its options, for example demonstrations\.best\.count"),
+    ({"demonstrations": {"best": {"count": 0}}}, "best.count=0 must be above 0"),
+    (
+        {"demonstrations": {"policy": "m:f", "min_reward": 2}},
+        "min_reward=2 is not an option here",
+    ),
+    ({"demonstrations": {"policy": "m:f"}, "epochs": 2}, "is unlimited; use steps"),
+    ({"demonstrations": {"policy": "m:f"}, "validation": {"fraction": 0.1}}, "file, which is not set"),
     ({"epochs": 2, "steps": 3}, "are mutually exclusive"),
-    ({"validation": {"fraction": 0.1, "file": "x"}}, "set one, and only one"),
-    ({"validation": {"fraction": 1.5}}, "must be in"),
-    ({"validation": {"every": 5}}, "set one, and only one"),
+    (
+        {"validation": {"fraction": 0.1, "file": "x"}},
+        "fraction=0.1 is not an option here",
+    ),
+    ({"validation": {"fraction": 1.5}}, "must be between 0 and 1"),
+    ({"validation": {"every": 0}}, "validation.every=0 must be above 0"),
     ({"length": {"max_length": 0}}, "length.max_length=0 must be above 0"),
     ({"model": {"reference": "cpu"}}, "model.reference='cpu' is not an option"),
 ]

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 from trainers.algorithms.options import Aggregation, LossOptions, at_least_0, check_parts, ratio_above_1
-from trainers.option_checks import idle, positive
+from trainers.option_checks import positive
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -88,6 +88,22 @@ class CorrectionOptions(LossOptions):
     """Bounds of the ratio to the sampler's probability: the upper one, or both, for example 0.5 5. The ratio is that of
     the old log-probs if these are the trainer's, else the current one. None for no bounds, or for 2 if the old
     log-probs are the trainer's."""
+
+    def check(self, problems: list[str]) -> None:
+        super().check(problems)
+        bounds = self.importance_cap
+        if bounds is None:
+            return
+        if not isinstance(bounds, tuple):
+            ratio_above_1(self, ("importance_cap",), problems)
+        elif len(bounds) != 2 or not 0 <= bounds[0] < 1 < bounds[1]:
+            problems.append(f"algorithm.importance_cap={bounds} must be one bound above 1, or two around 1")
+
+
+@dataclass(frozen=True)
+class ImportanceModeOptions(LossOptions):
+    """An option that exists with ``importance_cap`` or ``old_logprobs=trainer``, of every loss that has the former."""
+
     importance_mode: Literal["token-truncate", "token-mask", "sequence-truncate", "sequence-mask"] = "token-truncate"
     """What the bounds limit, and how: the weight of a token by its own ratio, or by the product of the ratios of its
     sequence; truncated to the nearer bound (truncated importance sampling, Yao et al. 2025), or 0 outside the bounds
@@ -95,20 +111,11 @@ class CorrectionOptions(LossOptions):
 
     def check(self, problems: list[str]) -> None:
         super().check(problems)
-        bounds = self.importance_cap
-        recomputed = getattr(self, "old_logprobs", "") == "trainer"
-        if bounds is not None and self.importance_mode == "sequence-truncate" and not recomputed:
+        if self.importance_mode == "sequence-truncate" and getattr(self, "old_logprobs", "") != "trainer":
             problems.append(
                 "algorithm.importance_mode=sequence-truncate needs algorithm.old_logprobs=trainer: the ratios of the "
                 "loss itself are those of tokens"
             )
-        if bounds is None:
-            if not recomputed:
-                idle(self, "algorithm.", ("importance_mode",), "without importance_cap", problems)
-        elif not isinstance(bounds, tuple):
-            ratio_above_1(self, ("importance_cap",), problems)
-        elif len(bounds) != 2 or not 0 <= bounds[0] < 1 < bounds[1]:
-            problems.append(f"algorithm.importance_cap={bounds} must be one bound above 1, or two around 1")
 
 
 @dataclass(frozen=True)
@@ -248,7 +255,7 @@ def corrected(loss: Loss, logp_N: Tensor, batch: MicroBatch, options: Any) -> tu
     if bounds is None:
         return checked_loss(loss.function(logp_N, batch, options), logp_N, owner)
     low, high = bounds
-    mode = options.importance_mode if isinstance(options, CorrectionOptions) else "token-truncate"
+    mode = options.importance_mode if isinstance(options, ImportanceModeOptions) else "token-truncate"
     log_ratio_N = (batch.old_logp_N if recomputed else logp_N.detach()) - batch.sampler_logp_N
     if mode.startswith("sequence"):
         log_ratio_N = sequence_sum(log_ratio_N, batch.sequence_N)

@@ -156,10 +156,6 @@ class RewardOptions(RatioOptions):
     kl_reward: float = 0.0
     """Weight of the KL divergence from the reference model (estimator k1: the log-ratio) in the reward of every
     token; 0 for none."""
-    teacher: str = ""
-    """A model to learn from, which takes the place of the reference: a Hugging Face folder or hub id with the
-    vocabulary of the model, which is loaded frozen; or, without ``kl``, an OpenAI-compatible endpoint that returns
-    ``prompt_logprobs`` as vLLM does, and the model's name there: ``http://localhost:8000/v1#NAME``."""
     format_penalty: float = 0.0
     """Subtracted from the reward to train on, multiplied by the fraction of the episode's turns whose reply could not
     be parsed; ``reward/mean`` does not include it."""
@@ -167,8 +163,19 @@ class RewardOptions(RatioOptions):
     def check(self, problems: list[str]) -> None:
         super().check(problems)
         at_least_0(self, ("kl", "kl_reward", "format_penalty"), problems)
-        if self.teacher and not self.needs_reference:
-            idle(self, "algorithm.", ("teacher",), "without kl or kl_reward", problems)
+
+
+@dataclass(frozen=True)
+class TeacherOptions(RewardOptions):
+    """An option that exists with ``kl`` or ``kl_reward``, of every algorithm that has these."""
+
+    teacher: str = ""
+    """A model to learn from, which takes the place of the reference: a Hugging Face folder or hub id with the
+    vocabulary of the model, which is loaded frozen; or, without ``kl``, an OpenAI-compatible endpoint that returns
+    ``prompt_logprobs`` as vLLM does, and the model's name there: ``http://localhost:8000/v1#NAME``."""
+
+    def check(self, problems: list[str]) -> None:
+        super().check(problems)
         if self.teacher_is_endpoint and self.kl:
             problems.append(
                 f"algorithm.kl={self.kl} with algorithm.teacher={self.teacher!r}, which is not asked in updates; use "
@@ -193,17 +200,22 @@ class GroupOptions(RewardOptions):
     """Weight of a reward for short replies relative to those of the group (Kimi k1.5): half of it is added to the
     group's shortest episode and subtracted from its longest; failed episodes are not rewarded for being short. 0 for
     none. ``reward/mean`` does not include it."""
+
+    def check(self, problems: list[str]) -> None:
+        super().check(problems)
+        at_least_0(self, ("dynamic_sampling", "length_penalty"), problems)
+
+
+@dataclass(frozen=True)
+class ReferenceSyncOptions(GroupOptions):
+    """An option that exists with ``kl`` or ``kl_reward`` and without ``teacher``."""
+
     reference_sync: tuple[float, float] | None = None
     """Moves the reference of the KL divergence towards the policy: after every how many steps, and by which fraction.
     ``512 0.6`` is TRL's ``sync_ref_model``, ``1 0.01`` a moving average; none to keep the model before training."""
 
     def check(self, problems: list[str]) -> None:
         super().check(problems)
-        at_least_0(self, ("dynamic_sampling", "length_penalty"), problems)
-        if not self.needs_reference:
-            idle(self, "algorithm.", ("reference_sync",), "without kl or kl_reward", problems)
-        if self.teacher:
-            idle(self, "algorithm.", ("reference_sync",), "with a teacher", problems)
         every, *fraction = self.reference_sync or (1.0, 1.0)
         if not (every >= 1 and every % 1 == 0 and len(fraction) == 1 and 0 < fraction[0] <= 1):
             problems.append(

@@ -17,9 +17,19 @@ from trainers.algorithms.algorithm import Algorithm, AlgorithmRun
 from trainers.algorithms.distillation import DISTILLATION, GKD
 from trainers.algorithms.dr_grpo import DR_GRPO
 from trainers.algorithms.grpo import GRPO
-from trainers.algorithms.losses import CISPO, CLIP, DPPO, GSPO, Loss
+from trainers.algorithms.losses import CISPO, CLIP, DPPO, GSPO, CorrectionOptions, ImportanceModeOptions, Loss
 from trainers.algorithms.losses import REINFORCE as REINFORCE_LOSS
-from trainers.algorithms.options import Aggregation, AlgorithmOptions, LossOptions, RatioOptions
+from trainers.algorithms.options import (
+    Aggregation,
+    AlgorithmOptions,
+    GroupOptions,
+    LossOptions,
+    Options,
+    RatioOptions,
+    ReferenceSyncOptions,
+    RewardOptions,
+    TeacherOptions,
+)
 from trainers.algorithms.ppo import PPO
 from trainers.algorithms.rebn import REBN
 from trainers.algorithms.reinforce import REINFORCE
@@ -36,8 +46,13 @@ ALGORITHMS: dict[str, Algorithm] = {
 LOSSES: dict[str, Loss] = {loss.name: loss for loss in (CLIP, GSPO, CISPO, DPPO, REINFORCE_LOSS)}
 """The losses of this package by name."""
 
-SELECTORS = ("name", "loss")
+SELECTORS = ("name", "loss", "kl", "kl_reward", "teacher", "importance_cap", "old_logprobs")
 """The options that decide which other options of the algorithm there are."""
+_EXTRA_OWNERS = {
+    "teacher": ["algorithm.kl=WEIGHT", "algorithm.kl_reward=WEIGHT"],
+    "reference_sync": ["algorithm.kl=WEIGHT without a teacher", "algorithm.kl_reward=WEIGHT without a teacher"],
+    "importance_mode": ["algorithm.importance_cap=BOUND", "algorithm.old_logprobs=trainer"],
+}
 
 _COMBINATIONS: dict[type, tuple[Algorithm, Loss]] = {}
 
@@ -114,7 +129,7 @@ def options_type(chosen: Mapping[str, Any]) -> type[AlgorithmOptions]:
     """Return the type of the options of an algorithm and its loss.
 
     Args:
-        chosen: The options that are set; only ``name`` and ``loss`` are read.
+        chosen: The options that are set; only :data:`SELECTORS` are read.
 
     Raises:
         ConfigError: There is no such algorithm or loss.
@@ -131,7 +146,30 @@ def options_type(chosen: Mapping[str, Any]) -> type[AlgorithmOptions]:
     loss = (
         algorithm.loss if loss_name == algorithm.loss.name else find_object(loss_name, LOSSES, Loss, "algorithm.loss")
     )
-    return _combine(algorithm, name, loss, loss_name)
+    return _combine(algorithm, name, loss, loss_name, _extra_options(algorithm, loss, chosen))
+
+
+def _extra_options(algorithm: Algorithm, loss: Loss, chosen: Mapping[str, Any]) -> tuple[type[Options], ...]:
+    """Return the options that exist because of the values of others."""
+    kind = algorithm.options
+    extra: list[type[Options]] = []
+    if issubclass(loss.options, CorrectionOptions) and (
+        str(chosen.get("importance_cap")).lower() not in ("none", "null") or chosen.get("old_logprobs") == "trainer"
+    ):
+        extra.append(ImportanceModeOptions)
+    if issubclass(kind, RewardOptions) and any(_weight(chosen.get(name, 0)) for name in ("kl", "kl_reward")):
+        extra.append(TeacherOptions)
+        if issubclass(kind, GroupOptions) and not chosen.get("teacher"):
+            extra.append(ReferenceSyncOptions)
+    return tuple(extra)
+
+
+def _weight(value: Any) -> bool:
+    """Return whether a weight, which may be a word of the command line, is not 0."""
+    try:
+        return float(value) != 0
+    except (TypeError, ValueError):
+        return True  # an error when it is read
 
 
 def _path_of(algorithm: Algorithm) -> str:
@@ -150,8 +188,8 @@ def _path_of(algorithm: Algorithm) -> str:
 
 
 def owners_of(option: str) -> list[str]:
-    """Return which algorithms and losses of this package have an option of the algorithm section."""
-    return [
+    """Return the settings with which the algorithm section has an option."""
+    return _EXTRA_OWNERS.get(option, []) + [
         f"algorithm.{kind}={found.name}"
         for kind, table in (("name", ALGORITHMS), ("loss", LOSSES))
         for found in table.values()
@@ -160,7 +198,9 @@ def owners_of(option: str) -> list[str]:
 
 
 @functools.cache
-def _combine(algorithm: Algorithm, name: str, loss: Loss, loss_name: str) -> type[AlgorithmOptions]:
+def _combine(
+    algorithm: Algorithm, name: str, loss: Loss, loss_name: str, extra: tuple[type[Options], ...]
+) -> type[AlgorithmOptions]:
     check_options_type(loss.options, LossOptions, loss.name)
     both = {entry.name for entry in fields(algorithm.options)} & {entry.name for entry in fields(loss.options)}
     if both:
@@ -177,7 +217,7 @@ def _combine(algorithm: Algorithm, name: str, loss: Loss, loss_name: str) -> typ
     kind = make_dataclass(
         "AlgorithmOptions",
         own,
-        bases=(loss.options, algorithm.options),
+        bases=(*reversed(extra), loss.options, algorithm.options),
         frozen=True,
         namespace={"__doc__": AlgorithmOptions.__doc__},
     )

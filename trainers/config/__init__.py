@@ -11,16 +11,24 @@ from trainers.config.dpo import DpoConfig, PreferenceConfig, validate_dpo
 from trainers.config.entropy import EntropyConfig
 from trainers.config.env import EnvConfig, SamplingConfig
 from trainers.config.model import LoraConfig, LoraModelConfig, ModelConfig, TinyConfig
-from trainers.config.offline import FilePaths, HeldOutConfig, LengthConfig
+from trainers.config.offline import FilePaths, HeldOutConfig, HeldOutFilesConfig, LengthConfig
 from trainers.config.optimizer import OptimizerConfig
 from trainers.config.roles import CopiesConfig, OpponentsConfig, RoleAssignment, RoleConfig
-from trainers.config.sft import DemonstrationConfig, SftConfig, StopConfig, validate_sft
+from trainers.config.sft import (
+    BestConfig,
+    DemonstrationConfig,
+    PolicyDemonstrationConfig,
+    SftConfig,
+    StopConfig,
+    validate_sft,
+)
 from trainers.config.train import CurriculumConfig, TrainConfig, ValidationConfig, validate
 from trainers.json_object import JsonObject
 from trainers.option_checks import ConfigError
 
 __all__ = [
     "AsynchronyConfig",
+    "BestConfig",
     "CheckpointConfig",
     "ConfigError",
     "CopiesConfig",
@@ -31,6 +39,7 @@ __all__ = [
     "EnvConfig",
     "FilePaths",
     "HeldOutConfig",
+    "HeldOutFilesConfig",
     "JsonObject",
     "LengthConfig",
     "LoraConfig",
@@ -38,6 +47,7 @@ __all__ = [
     "ModelConfig",
     "OpponentsConfig",
     "OptimizerConfig",
+    "PolicyDemonstrationConfig",
     "PreferenceConfig",
     "RoleAssignment",
     "RoleConfig",

@@ -9,8 +9,10 @@ from trainers.config.checkpoint import CheckpointConfig, check_checkpoint
 from trainers.config.loggers import check_loggers
 from trainers.config.model import LoraModelConfig, ModelConfig, check_model, model_variants
 from trainers.config.offline import (
+    HELD_OUT_VARIANTS,
     FilePaths,
     HeldOutConfig,
+    HeldOutFilesConfig,
     LengthConfig,
     check_held_out,
     check_length,
@@ -73,7 +75,9 @@ class DpoConfig:
     model: ModelConfig = field(default_factory=LoraModelConfig, metadata={"variants": model_variants("lora")})
     preferences: PreferenceConfig = field(default_factory=PreferenceConfig)
     length: LengthConfig = field(default_factory=LengthConfig)
-    validation: HeldOutConfig | None = None
+    validation: HeldOutFilesConfig | HeldOutConfig | None = field(
+        default=None, metadata={"variants": HELD_OUT_VARIANTS}
+    )
     optimizer: OptimizerConfig = field(default_factory=lambda: OptimizerConfig(lr=2e-5))
     checkpoint: CheckpointConfig | None = field(default_factory=lambda: CheckpointConfig(every=100))
     loggers: tuple[str, ...] | None = ("tensorboard",)

@@ -145,12 +145,12 @@ class _Reader:
                 elif not isinstance(value, Mapping):
                     off = ", or write none (null in a file)" if type(None) in get_args(hints[key]) else ""
                     raise ConfigError(
-                        f"{path}={_shown(value)} is a section; set its options, for example {path}.NAME{off}"
+                        f"{path}={_shown(value)} is a section; set its options, for example "
+                        f"{path}.{next(iter(option_types(sections[key])))}{off}"
                     )
                 else:
                     own = nested.get(key)
-                    words = {name: word for name, word in value.items() if isinstance(word, str)}
-                    inner_kind = own.type_of(words) if own else sections[key]
+                    inner_kind = own.type_of(value) if own else sections[key]
                     values[key] = self.section(inner_kind, getattr(default, key), value, f"{path}.", own)
             except ConfigError as error:
                 self.problems.append(str(error))

@@ -78,7 +78,7 @@ def model_variants(default: str) -> Variants:
     types = {"full": ModelConfig, "lora": LoraModelConfig, "qlora": LoraModelConfig}
 
     def type_of(chosen: Mapping[str, Any]) -> type[ModelConfig]:
-        return types.get(chosen.get("tuning", default), types[default])
+        return types.get(str(chosen.get("tuning", default)), types[default])
 
     def owners(option: str) -> list[str]:
         return [

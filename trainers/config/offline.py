@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
+from trainers.config.mapping import Variants
 from trainers.option_checks import positive
 
 FilePaths = str | tuple[str, ...]
@@ -24,31 +26,50 @@ class LengthConfig:
     """Raise an error, drop the example, or cut tokens at its beginning or its end."""
 
 
-@dataclass(frozen=True)
-class HeldOutConfig:
-    """Evaluation on held-out examples: loss and perplexity. None without ``fraction`` or ``file``."""
+@dataclass(frozen=True, kw_only=True)
+class ValidationOptions:
+    """Evaluation on held-out examples: loss and perplexity."""
 
-    fraction: float = 0.0
-    """Fraction of the tasks (or prompts) of the files that is held out; all examples of a task are on the same side."""
-    file: FilePaths = ""
-    """Files with held-out examples, as an alternative to ``fraction``; same formats as the training files."""
     every: int = 25
     """Steps between evaluations. There is one before the first step and one after the last."""
     best: bool = False
     """Write the model with the lowest held-out loss to ``best_model``, in addition to the final model."""
 
 
+@dataclass(frozen=True)
+class HeldOutConfig(ValidationOptions):
+    """Evaluation on held-out examples: loss and perplexity. With ``file``, on those of other files."""
+
+    fraction: float = 0.05
+    """Fraction of the tasks (or prompts) of the files that is held out; all examples of a task are on the same side."""
+
+
+@dataclass(frozen=True)
+class HeldOutFilesConfig(ValidationOptions):
+    """Evaluation on examples of other files: loss and perplexity."""
+
+    file: FilePaths = ""
+    """Files with held-out examples, instead of a ``fraction``; same formats as the training files."""
+
+
+def _held_out_type(chosen: Mapping[str, Any]) -> type[ValidationOptions]:
+    return HeldOutFilesConfig if chosen.get("file") else HeldOutConfig
+
+
+HELD_OUT_VARIANTS = Variants(
+    _held_out_type,
+    ("file",),
+    lambda option: {"fraction": ["no validation.file"], "file": ["validation.file=FILE"]}.get(option, []),
+)
+"""Examples are held out as a fraction, or are those of other files."""
+
+
 def check_length(length: LengthConfig, problems: list[str]) -> None:
     positive(length, "length.", ("max_length",), problems)
 
 
-def check_held_out(validation: HeldOutConfig | None, problems: list[str]) -> None:
-    if validation is None:
-        return
-    if not 0 <= validation.fraction < 1:
-        problems.append(f"validation.fraction={validation.fraction} must be in [0, 1)")
-    if bool(validation.fraction) == bool(validation.file):
-        problems.append(
-            f"validation.fraction={validation.fraction} and validation.file={validation.file!r}: set one, and only one"
-        )
-    positive(validation, "validation.", ("every",), problems)
+def check_held_out(validation: HeldOutConfig | HeldOutFilesConfig | None, problems: list[str]) -> None:
+    if isinstance(validation, HeldOutConfig) and not 0 < validation.fraction < 1:
+        problems.append(f"validation.fraction={validation.fraction} must be between 0 and 1; validation: null for none")
+    if validation is not None:
+        positive(validation, "validation.", ("every",), problems)

@@ -2,33 +2,73 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import Literal
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from typing import Any, Literal
 
 from trainers.config.checkpoint import CheckpointConfig, check_checkpoint
 from trainers.config.env import EnvConfig, SamplingConfig, check_env, check_sampling
 from trainers.config.loggers import check_loggers
+from trainers.config.mapping import Variants
 from trainers.config.model import LoraModelConfig, ModelConfig, TinyConfig, check_model, model_variants
 from trainers.config.offline import (
+    HELD_OUT_VARIANTS,
     FilePaths,
     HeldOutConfig,
+    HeldOutFilesConfig,
     LengthConfig,
     check_held_out,
     check_length,
 )
 from trainers.config.optimizer import OptimizerConfig, check_optimizer, learning_rate_warnings
 from trainers.json_object import JsonObject
-from trainers.option_checks import default, idle, positive, raise_if_any
+from trainers.option_checks import default, positive, raise_if_any
+
+
+@dataclass(frozen=True, kw_only=True)
+class DemonstrationOptions:
+    """The demonstrations to train on: files, or a policy acting in the environment."""
+
+    successful_only: bool = False
+    """Use only episodes that solved their task."""
+    train_on: Literal["all", "last"] = "all"
+    """Train on every reply of a conversation, or only on the last one."""
 
 
 @dataclass(frozen=True)
-class DemonstrationConfig:
-    """The demonstrations to train on: files, or a policy acting in the environment."""
+class BestConfig:
+    """Selection of the saved episodes with the highest rewards (the earlier one among equals)."""
+
+    count: int = 1
+    """Number of episodes to use."""
+    per: Literal["task", "group"] = "task"
+    """Of all episodes of a task, or of those of one group of one training step."""
+
+
+@dataclass(frozen=True)
+class DemonstrationConfig(DemonstrationOptions):
+    """Demonstrations of files. With ``policy``, those of a policy acting in the environment: see
+    ``--demonstrations.policy MODULE:FUNCTION --help-all``."""
 
     file: FilePaths = ""
     """Saved episodes, chats (``{"messages": [...]}``) or ``{"prompt": ..., "completion": ...}``, one per row: JSONL,
     JSON or Parquet files, patterns such as ``runs/rl/episodes/*.jsonl``, or ``hf:repo[:config][@split]``; one or
     several."""
+    min_reward: float | None = None
+    """Use only saved episodes with at least this reward."""
+    best: BestConfig | None = None
+    """Use only the best saved episodes."""
+    distinct: bool = False
+    """Use demonstrations with identical tokens only once."""
+    strings: Literal["chat", "raw"] = "chat"
+    """How to format a prompt and a completion that are plain strings: ``chat`` makes them a user message and
+    its reply in the model's chat template; ``raw`` concatenates them unchanged."""
+
+
+@dataclass(frozen=True)
+class PolicyDemonstrationConfig(DemonstrationOptions):
+    """Demonstrations of a policy acting in the environment."""
+
     policy: str = ""
     """``module:function``, called as function(env, rng) with the unwrapped environment before each turn; it returns
     the reply to train on."""
@@ -37,21 +77,15 @@ class DemonstrationConfig:
     per_task: int = 1
     """Number of consecutive episodes of the policy per task. For a random policy, several episodes represent its
     distribution better than one."""
-    successful_only: bool = False
-    """Use only episodes that solved their task."""
-    min_reward: float | None = None
-    """Use only saved episodes with at least this reward."""
-    best: int | None = None
-    """Use only this many saved episodes per task, those with the highest rewards (the earlier one among equals)."""
-    best_per: Literal["task", "group"] = "task"
-    """The unit of ``best``: all episodes of a task, or those of one group of one training step."""
-    distinct: bool = False
-    """Use demonstrations with identical tokens only once."""
-    train_on: Literal["all", "last"] = "all"
-    """Train on every reply of a conversation, or only on the last one."""
-    strings: Literal["chat", "raw"] = "chat"
-    """How to format a prompt and a completion that are plain strings: ``chat`` makes them a user message and its reply
-    in the model's chat template; ``raw`` concatenates them unchanged."""
+
+
+def _demonstrations_type(chosen: Mapping[str, Any]) -> type[DemonstrationOptions]:
+    return PolicyDemonstrationConfig if chosen.get("policy") else DemonstrationConfig
+
+
+def _owners(option: str) -> list[str]:
+    owners = {"no demonstrations.policy": DemonstrationConfig, "demonstrations.policy": PolicyDemonstrationConfig}
+    return [owner for owner, kind in owners.items() if option in {entry.name for entry in fields(kind)}]
 
 
 @dataclass(frozen=True)
@@ -90,9 +124,14 @@ class SftConfig:
     env: EnvConfig = field(default_factory=EnvConfig)
     model: ModelConfig = field(default_factory=LoraModelConfig, metadata={"variants": model_variants("lora")})
     tiny: TinyConfig | None = None
-    demonstrations: DemonstrationConfig = field(default_factory=DemonstrationConfig)
+    demonstrations: PolicyDemonstrationConfig | DemonstrationConfig = field(
+        default_factory=DemonstrationConfig,
+        metadata={"variants": Variants(_demonstrations_type, ("policy",), _owners)},
+    )
     length: LengthConfig = field(default_factory=LengthConfig)
-    validation: HeldOutConfig | None = None
+    validation: HeldOutFilesConfig | HeldOutConfig | None = field(
+        default=None, metadata={"variants": HELD_OUT_VARIANTS}
+    )
     optimizer: OptimizerConfig = field(default_factory=OptimizerConfig)
     stop: StopConfig | None = None
     checkpoint: CheckpointConfig | None = field(default_factory=lambda: CheckpointConfig(every=100))
@@ -105,8 +144,8 @@ class SftConfig:
 def validate_sft(config: SftConfig) -> list[str]:
     """Check the options of an SFT run; see :func:`validate`."""
     problems: list[str] = []
-    _check_demonstrations(config.demonstrations, config.validation is not None, problems)
-    from_policy = bool(config.demonstrations.policy)
+    _check_demonstrations(config.demonstrations, problems)
+    from_policy = isinstance(config.demonstrations, PolicyDemonstrationConfig)
     if from_policy or config.stop is not None:
         check_env(config.env, problems)
     elif config.env != EnvConfig():
@@ -130,7 +169,7 @@ def validate_sft(config: SftConfig) -> list[str]:
             )
         if config.steps != default(config, "steps"):
             problems.append(f"epochs={config.epochs} and steps={config.steps} are mutually exclusive; set only one")
-    if from_policy and config.validation is not None and config.validation.fraction:
+    if from_policy and isinstance(config.validation, HeldOutConfig):
         problems.append(
             "validation.fraction holds out part of demonstrations.file, which is not set; use validation.file"
         )
@@ -144,18 +183,11 @@ def validate_sft(config: SftConfig) -> list[str]:
     return learning_rate_warnings(config.model, config.optimizer)
 
 
-def _check_demonstrations(demonstrations: DemonstrationConfig, validates: bool, problems: list[str]) -> None:
-    if bool(demonstrations.policy) == bool(demonstrations.file):
-        problems.append(
-            "demonstrations: set either demonstrations.file or demonstrations.policy (module:function), not both"
-        )
-    if demonstrations.policy:
-        names = ("min_reward", "best", "distinct", *(() if validates else ("strings",)))
-        idle(demonstrations, "demonstrations.", names, "with demonstrations.policy", problems)
-    else:
-        for name in ("policy_kwargs", "per_task"):
-            if getattr(demonstrations, name) != default(demonstrations, name):
-                problems.append(f"demonstrations.{name} has no effect without demonstrations.policy; remove it")
-    if demonstrations.best is None:
-        idle(demonstrations, "demonstrations.", ("best_per",), "without demonstrations.best", problems)
-    positive(demonstrations, "demonstrations.", ("per_task", "best"), problems)
+def _check_demonstrations(demonstrations: PolicyDemonstrationConfig | DemonstrationConfig, problems: list[str]) -> None:
+    if isinstance(demonstrations, PolicyDemonstrationConfig):
+        positive(demonstrations, "demonstrations.", ("per_task",), problems)
+        return
+    if not demonstrations.file:
+        problems.append("demonstrations: set either demonstrations.file or demonstrations.policy (module:function)")
+    if demonstrations.best is not None:
+        positive(demonstrations.best, "demonstrations.best.", ("count",), problems)

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from rllm_gym.chat import ChatRenderer
-from trainers.config import ConfigError, DpoConfig, FilePaths, ModelConfig, validate_dpo
+from trainers.config import ConfigError, DpoConfig, FilePaths, HeldOutConfig, ModelConfig, validate_dpo
 from trainers.fine_tuning.offline_run import EpochOrder, OfflineRun
 from trainers.fine_tuning.pair_batches import LogProbs, PairBatches
 from trainers.fine_tuning.preference_loss import PreferenceLoss
@@ -138,7 +138,7 @@ class _Data:
 
         train, held_out = read.pairs, []
         validation, files = config.validation, config.preferences.file
-        if validation is not None and validation.fraction:
+        if isinstance(validation, HeldOutConfig):
             held_out_tasks = split_held_out([pair.chosen.task for pair in train], validation.fraction, config.seed)
             held_out = tokenized([pair for pair in train if pair.chosen.task in held_out_tasks], files)
             train = [pair for pair in train if pair.chosen.task not in held_out_tasks]

@@ -17,7 +17,15 @@ from torch import Tensor
 
 from rllm_gym.chat import ChatRenderer
 from trainers.batching import MicroBatch, make_micro_batches
-from trainers.config import ConfigError, SftConfig, StopConfig, TrainConfig, validate_sft
+from trainers.config import (
+    ConfigError,
+    HeldOutFilesConfig,
+    PolicyDemonstrationConfig,
+    SftConfig,
+    StopConfig,
+    TrainConfig,
+    validate_sft,
+)
 from trainers.fine_tuning.offline_run import OfflineRun
 from trainers.fine_tuning.sft_dataset import FileSftDataset, PolicySftDataset, SftExample, read_examples
 from trainers.fine_tuning.tokenized import LengthLimit
@@ -92,10 +100,11 @@ def sft(config: SftConfig, *, env: TrainEnv | None = None) -> SftResult:
         closing.enter_context(open_folder(config, ranks))
         output = Path(config.output)
         closing.enter_context(limit_threads(config.threads))
-        if env is None and (config.demonstrations.policy or config.stop is not None):
+        from_policy = isinstance(config.demonstrations, PolicyDemonstrationConfig)
+        if env is None and (from_policy or config.stop is not None):
             env = open_train_env(config.env)
         dataset: FileSftDataset | PolicySftDataset
-        if config.demonstrations.policy:
+        if from_policy:
             assert env is not None
             dataset = PolicySftDataset(config, env)
             closing.callback(dataset.close)
@@ -113,7 +122,7 @@ def sft(config: SftConfig, *, env: TrainEnv | None = None) -> SftResult:
         limit = LengthLimit(config.length, context_length(policy.model))
         dataset.tokenize(renderer, limit)
         held_out = dataset.held_out
-        if config.validation is not None and config.validation.file:
+        if isinstance(config.validation, HeldOutFilesConfig):
             held_out = read_examples(config.validation.file, config, renderer, limit)
         steps = config.steps
         if config.epochs is not None:

@@ -8,10 +8,19 @@ from itertools import count
 
 from rllm_gym.chat import ChatRenderer
 from rllm_gym.core import stream_seed
-from trainers.config import ConfigError, DemonstrationConfig, FilePaths, SftConfig
+from trainers.config import (
+    BestConfig,
+    ConfigError,
+    DemonstrationConfig,
+    FilePaths,
+    HeldOutConfig,
+    PolicyDemonstrationConfig,
+    SftConfig,
+)
 from trainers.fine_tuning.demonstrations import (
     Demonstration,
     DemonstrationCollector,
+    Strings,
     can_keep_ids,
     read_demonstrations,
     tokenize,
@@ -58,24 +67,27 @@ def select(demonstrations: Sequence[Demonstration], options: DemonstrationConfig
                 f"demonstrations.min_reward={options.min_reward}"
             )
     if options.best is not None:
-        kept = _best(kept, options.best, options.best_per)
+        kept = _best(kept, options.best)
     return kept
 
 
-def _best(demonstrations: Sequence[Demonstration], number: int, per: str) -> list[Demonstration]:
+def _best(demonstrations: Sequence[Demonstration], best: BestConfig) -> list[Demonstration]:
     ranked: defaultdict[str, list[int]] = defaultdict(list)
     chosen = {index for index, demonstration in enumerate(demonstrations) if demonstration.reward is None}
     for index, demonstration in enumerate(demonstrations):
         if demonstration.reward is not None:
-            ranked[demonstration.task if per == "task" else demonstration.group].append(index)
+            ranked[demonstration.task if best.per == "task" else demonstration.group].append(index)
     for indices in ranked.values():
         # Sorting is stable: the earlier of two equals comes first.
-        chosen.update(sorted(indices, key=lambda index: -(demonstrations[index].reward or 0.0))[:number])
+        chosen.update(sorted(indices, key=lambda index: -(demonstrations[index].reward or 0.0))[: best.count])
     return [demonstrations[index] for index in sorted(chosen)]
 
 
 def tokenize_example(
-    demonstration: Demonstration, options: DemonstrationConfig, renderer: ChatRenderer, limit: LengthLimit
+    demonstration: Demonstration,
+    options: DemonstrationConfig | PolicyDemonstrationConfig,
+    renderer: ChatRenderer,
+    limit: LengthLimit,
 ) -> SftExample | None:
     """Tokenize one demonstration; ``None`` if it is too long.
 
@@ -100,7 +112,8 @@ def read_examples(files: FilePaths, config: SftConfig, renderer: ChatRenderer, l
         ConfigError: They are invalid.
     """
     options = config.demonstrations
-    read = read_demonstrations(files, strings=options.strings, option="validation.file")
+    strings: Strings = options.strings if isinstance(options, DemonstrationConfig) else "chat"
+    read = read_demonstrations(files, strings=strings, option="validation.file")
     examples = [
         example
         for demonstration in read
@@ -126,13 +139,15 @@ class FileSftDataset:
         self.held_out: list[SftExample] = []
         self._examples: list[SftExample] = []
         options = config.demonstrations
+        assert isinstance(options, DemonstrationConfig)
+        self._options = options
         read = read_demonstrations(options.file, strings=options.strings)
         kept = select(read, options)
         self.notes = (
             [f"{len(kept)} of {len(read)} demonstrations are used for training"] if len(kept) < len(read) else []
         )
         self._held_out: list[Demonstration] = []
-        if config.validation is not None and config.validation.fraction:
+        if isinstance(config.validation, HeldOutConfig):
             held_out_tasks = split_held_out(
                 [demonstration.task for demonstration in kept], config.validation.fraction, config.seed
             )
@@ -161,7 +176,7 @@ class FileSftDataset:
                 f"{num_retokenized} episodes were sampled by a model with another tokenizer; their texts are "
                 "tokenized again"
             )
-        options = self._config.demonstrations
+        options = self._options
         for source, examples in ((self._demonstrations, self._examples), (self._held_out, self.held_out)):
             seen: set[bytes] = set()
             for demonstration in source:
@@ -207,6 +222,7 @@ class PolicySftDataset:
 
     def __init__(self, config: SftConfig, env: TrainEnv) -> None:
         options = config.demonstrations
+        assert isinstance(options, PolicyDemonstrationConfig)
         self.position = 0
         self._options = options
         self._seed = config.seed
