@@ -84,7 +84,7 @@ ROW: dict[str, Any] = {
     "server": SERVER,
     "workspace": {"shop.py": SHOP},
     "check": "checks_of_a_shop:ordered_one",
-    "data": {"user": "ada", "origin": "http://shop.localhost"},
+    "data": {"user": "ada", "origin": "http://shop.localhost", "sizes": [1, 2]},
 }
 
 
@@ -134,6 +134,7 @@ def test_each_episode_has_a_server_of_its_own(checks: Any) -> None:
             ("click", "http://shop.localhost/", "")
         ]
         assert state.server_url == url
+        assert state.data == ROW["data"]  # with a list, as in the row
         # The next episode begins anew, and nothing is left of the last one.
         workspace, pid = state.workspace, pid_of(state.workspace)
         assert "no orders" in first.reset(seed=5)[0]

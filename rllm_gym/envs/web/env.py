@@ -84,7 +84,8 @@ class WebEnv(PageEnv):
     ## Episode end
     Terminates with ``answer`` or ``report_infeasible``. When no turns are left, the end state is checked as well: if
     the task is solved without an answer, the episode terminates with success, else it is truncated (``max_turns``). It
-    is always truncated if the last reply cannot be parsed.
+    is always truncated if the last reply cannot be parsed. If the program that serves a row ends after an action, the
+    episode terminates with reward 0 (``server_lost``).
 
     ## Information
     The keys of :class:`~rllm_gym.core.TextEnv`, and ``url: str``, of the page, ``action_error: str``, why the last
@@ -104,11 +105,13 @@ class WebEnv(PageEnv):
             ``"hf:repo[:config][@split]"``, a list of rows or tasks, or a :class:`~rllm_gym.data.Taskset`. Rows are
             ``{"url", "goal", "origins": [...], "check": "module:function", "id"?}`` with optional ``"answer": {"type",
             "value"}``, ``"infeasible": true``, ``"files": {name: content}`` (for uploads), ``"setup":
-            "module:function"`` (prepares the server, and returns cookies to log in) and ``"data": {...}`` (for the
-            check), or built-in tasks ``{"template", "seed", "difficulty"}``. ``check(state: PageState, answer: str |
+            "module:function"`` (prepares the server, and returns cookies to log in), ``"server": {"command", "args"}``
+            (a program that serves ``url``, with ``{port}``, started for the episode), ``"workspace": {path: content}``
+            (initial files of its directory) and ``"data": {...}`` (for the check), or built-in tasks ``{"template", "seed", "difficulty"}``. ``check(state: PageState, answer: str |
             None)`` (it may be ``async``) is called when the episode ends; the answer is ``None`` if none was given. It
             returns a truth value or a number from 0 to 1, or a pair of it and named components (``{name: number from 0
-            to 1}``). A row names code that is run on this machine: use only rows that you trust.
+            to 1}``). A row names code that is run on this machine: use only rows that you trust. Rows of the hub must
+            not name any.
         sites: Built-in sites to draw tasks from, such as ``"shop"`` or ``["shop", "mail"]``; ``None`` for all.
         templates: Templates to draw from, by name (see ``rllm_gym.envs.web.sites.TEMPLATES``) or your own
             :class:`~rllm_gym.envs.web.sites.task.WebTaskTemplate` objects; ``None`` for all. With ``tasks``, the
@@ -254,7 +257,7 @@ class WebEnv(PageEnv):
 
     async def _set_up(self, task: Task) -> WebTaskInstance:
         try:
-            row = read_row(task.data)
+            row = read_row(task.to_json()["data"])  # lists and dicts again, as a check gets them from its rows
             if isinstance(row, PageRow):
                 return PageTaskInstance(row, check_timeout=self.check_timeout)
             template = self._templates.get(row.template)
@@ -290,8 +293,10 @@ class WebEnv(PageEnv):
         server = self._server
         if outcome.terminated or server is None or not server.has_ended:
             return outcome
-        # An action may be the reason, and must not void the episode.
-        _logger.warning("the server of task %r ended: %s", self.task.task_id, await server.how_it_ended())
+        words = f"the server of task {self.task.task_id!r} ended: {await server.how_it_ended()}"
+        if not await self._open_session.can_be_caused_by_model():
+            raise EnvironmentFault(words, kind="server_died")
+        _logger.warning("%s; the episode ends unsolved", words)
         observation = f"{SERVER_LOST}\n{outcome.observation}"[: self._max_chars]
         return Outcome(observation, {"task": 0.0}, True, info={"stop_reason": StopReason.SERVER_LOST.value})
 
@@ -318,7 +323,7 @@ class WebEnv(PageEnv):
             tabs=tuple(view.tabs),
             goal=self._goal,
             infeasible=end.infeasible,
-            data=self.task.data.get("data") or {},
+            data=self._instance.row.data if isinstance(self._instance, PageTaskInstance) else {},
             actions=tuple(self._taken),
             workspace=None if self._server is None else self._server.workspace,
             server_url="" if self._server is None else self._server.url,

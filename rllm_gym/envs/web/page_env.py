@@ -14,8 +14,8 @@ import gymnasium
 import numpy as np
 
 from rllm_gym.core import AsyncTextEnv, EnvironmentFault, Outcome, Task, TaskError
+from rllm_gym.envs.web.browser.storage_state import StorageState
 from rllm_gym.envs.web.sites.http import Handler
-from rllm_gym.envs.web.storage_state import StorageState
 from rllm_gym.parsing.browser_actions import BrowserAction, action_tools, describe_actions, parse_browser_action
 
 if TYPE_CHECKING:

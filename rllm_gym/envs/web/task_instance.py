@@ -9,12 +9,12 @@ from typing import Protocol
 
 from rllm_gym.core import EnvironmentFault, TaskError
 from rllm_gym.envs.task_templates import TemplateTaskRow, build_template_task
+from rllm_gym.envs.web.browser.storage_state import StorageState, read_storage_state
 from rllm_gym.envs.web.page_server import PageServer
 from rllm_gym.envs.web.page_state import PageState
 from rllm_gym.envs.web.rows import PageRow
 from rllm_gym.envs.web.sites.http import Handler, Request, Response
 from rllm_gym.envs.web.sites.task import SiteState, WebTask, WebTaskTemplate
-from rllm_gym.envs.web.storage_state import StorageState, read_storage_state
 from rllm_gym.grading.answers import matches
 from rllm_gym.grading.user_checks import (
     FAILED,

@@ -24,8 +24,8 @@ from rllm_gym.envs.web.browser.load_state import wait_until_settled
 from rllm_gym.envs.web.browser.marks import with_marks
 from rllm_gym.envs.web.browser.network_policy import NetworkPolicy
 from rllm_gym.envs.web.browser.observation import HOW_TO_ANSWER, ElementRegistry, PageView, observe, observe_dialog
+from rllm_gym.envs.web.browser.storage_state import StorageState
 from rllm_gym.envs.web.browser.tabs import MAX_DIALOGS, DialogRecord, TabSet
-from rllm_gym.envs.web.storage_state import StorageState
 from rllm_gym.parsing.browser_actions import BrowserAction
 
 if TYPE_CHECKING:
