@@ -101,17 +101,17 @@ class WebEnv(PageEnv):
     >>> observation, info = env.reset(seed=0)                       # doctest: +SKIP
 
     Args:
-        tasks: ``None`` for the built-in tasks; ``"path.jsonl"``, ``"path.parquet"``,
-            ``"hf:repo[:config][@split]"``, a list of rows or tasks, or a :class:`~rllm_gym.data.Taskset`. Rows are
-            ``{"url", "goal", "origins": [...], "check": "module:function", "id"?}`` with optional ``"answer": {"type",
-            "value"}``, ``"infeasible": true``, ``"files": {name: content}`` (for uploads), ``"setup":
-            "module:function"`` (prepares the server, and returns cookies to log in), ``"server": {"command", "args"}``
-            (a program that serves ``url``, with ``{port}``, started for the episode), ``"workspace": {path: content}``
-            (initial files of its directory) and ``"data": {...}`` (for the check), or built-in tasks ``{"template", "seed", "difficulty"}``. ``check(state: PageState, answer: str |
-            None)`` (it may be ``async``) is called when the episode ends; the answer is ``None`` if none was given. It
-            returns a truth value or a number from 0 to 1, or a pair of it and named components (``{name: number from 0
-            to 1}``). A row names code that is run on this machine: use only rows that you trust. Rows of the hub must
-            not name any.
+        tasks: ``None`` for the built-in tasks; ``"path.jsonl"``, ``"path.parquet"``, ``"hf:repo[:config][@split]"``, a
+            list of rows or tasks, or a :class:`~rllm_gym.data.Taskset`. Rows are ``{"url", "goal", "origins": [...],
+            "check": "module:function", "id"?}`` with optional ``"answer": {"type", "value"}``, ``"infeasible": true``,
+            ``"files": {name: content}`` (for uploads), ``"setup": "module:function"`` (prepares the server, and returns
+            cookies to log in), ``"server": {"command", "args"}`` (a program that serves ``url``, with ``{port}``,
+            started for the episode), ``"workspace": {path: content}`` (initial files of its directory) and ``"data":
+            {...}`` (for the check), or built-in tasks ``{"template", "seed", "difficulty"}``. ``check(state: PageState,
+            answer: str | None)`` (it may be ``async``) is called when the episode ends; the answer is ``None`` if none
+            was given. It returns a truth value or a number from 0 to 1, or a pair of it and named components (``{name:
+            number from 0 to 1}``). A row names code that is run on this machine: use only rows that you trust. Rows of
+            the hub must not name any.
         sites: Built-in sites to draw tasks from, such as ``"shop"`` or ``["shop", "mail"]``; ``None`` for all.
         templates: Templates to draw from, by name (see ``rllm_gym.envs.web.sites.TEMPLATES``) or your own
             :class:`~rllm_gym.envs.web.sites.task.WebTaskTemplate` objects; ``None`` for all. With ``tasks``, the
