@@ -6,9 +6,7 @@ import asyncio
 import atexit
 import contextlib
 import os
-import re
 import shutil
-import sys
 import tempfile
 import threading
 from collections import OrderedDict, deque
@@ -22,13 +20,12 @@ from rllm_gym.mcp.errors import ServerFault
 from rllm_gym.mcp.offers import RequestAnswers
 from rllm_gym.mcp.servers import HttpServer, InProcessServer, Server, StdioServer
 from rllm_gym.mcp.session import SessionConnection, ToolSession, within
-from rllm_gym.runtime.program_launcher import LaunchSpec, ProgramLauncher
+from rllm_gym.runtime.program_launcher import LaunchSpec, ProgramLauncher, server_spec
 from rllm_gym.runtime.scratch import scratch_root
 
 if TYPE_CHECKING:  # it imports the SDK
     from rllm_gym.mcp.connection import ServerConnection
 
-_PLACEHOLDER = re.compile(r"\{(workspace|seed|python)\}")
 _SLOT_S = 5.0
 """Seconds that a starting program may delay the start of others."""
 _PRESTARTED_PER_KIND = 2
@@ -345,19 +342,10 @@ def _delete(folders: Iterable[Path]) -> None:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-# Filling in placeholders
-
-
 def launch_spec(server: StdioServer, workspace: Path, home: Path, seed: int) -> LaunchSpec:
-    """Return the command with its placeholders filled in. No shell is involved."""
-    values = {"workspace": str(workspace), "seed": str(seed), "python": sys.executable}
-
-    def filled(text: str) -> str:
-        return _PLACEHOLDER.sub(lambda match: values[match[1]], text)
-
-    env = {"PATH": os.environ.get("PATH", os.defpath), "HOME": str(home), "LANG": "C.UTF-8"}
-    env |= {key: filled(value) for key, value in server.env.items()}
-    return LaunchSpec((filled(server.command), *map(filled, server.args)), env, filled(server.cwd))
+    """Return the command with its placeholders filled in."""
+    values = {"workspace": str(workspace), "seed": str(seed)}
+    return server_spec((server.command, *server.args), server.env, server.cwd, home=str(home), values=values)
 
 
 def _absolute(path: str | os.PathLike[str]) -> Path:

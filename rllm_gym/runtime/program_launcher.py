@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import socket
 import struct
 import subprocess
@@ -40,6 +41,37 @@ class LaunchSpec:
     argv: tuple[str, ...]
     env: Mapping[str, str]
     cwd: str
+
+
+def fill_placeholders(text: str, values: Mapping[str, str]) -> str:
+    """Replace each ``{name}`` of ``values`` by its value; what a value contains is not replaced.
+
+    >>> fill_placeholders("{a}-{b}-{c}", {"a": "{b}", "b": "1"})
+    '{b}-1-{c}'
+    """
+    names = "|".join(map(re.escape, values))
+    return re.sub(rf"\{{({names})\}}", lambda found: values[found[1]], text)
+
+
+def server_spec(
+    argv: Sequence[str], env: Mapping[str, str], cwd: str, *, home: str, values: Mapping[str, str]
+) -> LaunchSpec:
+    """Return the command of a server, with its placeholders filled in. No shell is involved.
+
+    Args:
+        argv: The program and its arguments.
+        env: Environment variables. Of this process's own, the server has only ``PATH``.
+        cwd: Its working directory.
+        home: Its home directory.
+        values: Values by placeholder, for all of the above but ``home``; ``{python}`` is this interpreter.
+    """
+    values = {"python": sys.executable, **values}
+    base = {"PATH": os.environ.get("PATH", os.defpath), "HOME": home, "LANG": "C.UTF-8"}
+    return LaunchSpec(
+        tuple(fill_placeholders(word, values) for word in argv),
+        base | {key: fill_placeholders(value, values) for key, value in env.items()},
+        fill_placeholders(cwd, values),
+    )
 
 
 class ProgramLauncher:

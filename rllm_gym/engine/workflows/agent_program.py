@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import inspect
-import json
 import logging
 import os
 import shlex
-import socket
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -24,14 +21,14 @@ from rllm_gym.engine.handles import EnvironmentHandle
 from rllm_gym.engine.workflow import Workflow, WorkflowTask
 from rllm_gym.engine.workflow_context import WorkflowContext
 from rllm_gym.runtime.fault_log import log_repeated
-from rllm_gym.runtime.program_launcher import LaunchSpec, ProgramLauncher
+from rllm_gym.runtime.program_launcher import LaunchSpec, ProgramLauncher, fill_placeholders
+from rllm_gym.runtime.supervised_program import ProgramNotStarted, SupervisedProgram
 from rllm_gym.samplers.protocol import SamplerError
 
 _log = logging.getLogger(__name__)
 
 _OUTPUT_BYTES = 1 << 20
 _ERROR_BYTES = 4_000
-_END_S = 15.0
 
 
 class ProgramFailed(Exception):
@@ -148,8 +145,8 @@ class AgentProgram(Workflow):
         launcher = ProgramLauncher(folder)
         try:
             await asyncio.to_thread(Path(folder, "observation").write_text, observation, "utf-8")
-            values = {"{observation}": observation, "{folder}": folder}
-            argv = tuple(_filled(word, values) for word in self.command)
+            values = {"observation": observation, "folder": folder}
+            argv = tuple(fill_placeholders(word, values) for word in self.command)
             own = {"OPENAI_BASE_URL": server.url, "OPENAI_API_BASE": server.url, "OPENAI_API_KEY": server.key}
             spec = LaunchSpec(argv, {**os.environ, **own}, os.getcwd())
             return await _run(launcher, spec, Path(folder, "observation"))
@@ -198,60 +195,15 @@ async def _run(launcher: ProgramLauncher, spec: LaunchSpec, stdin: Path) -> str:
     Raises:
         ProgramFailed: It could not be started, or did not end with status 0.
     """
-    pipes = [os.pipe(), os.pipe()]
-    given = os.open(stdin, os.O_RDONLY)
-    control: int | None = None
+    program = SupervisedProgram(launcher, spec, output_bytes=_OUTPUT_BYTES, error_bytes=_ERROR_BYTES)
     try:
-        control = await asyncio.to_thread(launcher.start, spec, [given, *(writing for _, writing in pipes)])
+        with stdin.open("rb") as given:
+            await program.start(given.fileno())
+        end = await program.wait()
+    except ProgramNotStarted as error:
+        raise ProgramFailed(str(error)) from error
     finally:
-        os.close(given)
-        for reading, writing in pipes:
-            os.close(writing)
-            if control is None:
-                os.close(reading)
-    reports, writer = await asyncio.open_connection(sock=socket.socket(fileno=control))
-    outputs = [
-        asyncio.create_task(_tail(pipe, most))
-        for (pipe, _), most in zip(pipes, (_OUTPUT_BYTES, _ERROR_BYTES), strict=True)
-    ]
-    try:
-        started = json.loads(await reports.readline() or b"{}")
-        if "error" in started:
-            raise ProgramFailed(f"{started['file']}: {started['error']}")
-        ended = json.loads(await reports.readline() or b"{}")
-        output, errors = await asyncio.gather(*outputs)
-    finally:
-        with contextlib.suppress(OSError, TimeoutError):
-            writer.write(b"x")
-            writer.close()
-            async with asyncio.timeout(_END_S):
-                await reports.read()  # ends when all processes are gone
-        for task in outputs:
-            task.cancel()
-    if ended.get("status") != 0:
-        raise ProgramFailed(f"it ended with status {ended.get('status')}; its stderr ends with:\n{errors.strip()}")
-    return output
-
-
-async def _tail(pipe: int, most: int) -> str:
-    """Return the end of what is written to a pipe."""
-    reader = asyncio.StreamReader()
-    loop = asyncio.get_running_loop()
-    transport, _ = await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), os.fdopen(pipe, "rb"))
-    data = bytearray()
-    try:
-        while piece := await reader.read(1 << 16):
-            data += piece
-            del data[:-most]
-    finally:
-        transport.close()
-    return data.decode("utf-8", "replace")
-
-
-def _filled(word: str, values: Mapping[str, str]) -> str:
-    """Replace placeholders once: the observation may contain others."""
-    for name, value in values.items():
-        before, found, after = word.partition(name)
-        if found:
-            return _filled(before, values) + value + _filled(after, values)
-    return word
+        await asyncio.shield(program.close())
+    if end.status != 0:
+        raise ProgramFailed(f"it ended with status {end.status}; its stderr ends with:\n{end.errors.strip()}")
+    return end.output

@@ -2,26 +2,23 @@
 
 from __future__ import annotations
 
-import base64
 import json
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import PurePosixPath
 from typing import Any
 
 from rllm_gym.core import Task, TaskError
 from rllm_gym.envs.mcp.user import MAX_MESSAGE_CHARS
 from rllm_gym.envs.task_templates import TEMPLATE_KEYS, TemplateTaskRow, read_template_row, template_task_content
+from rllm_gym.envs.workspace_files import read_workspace
 from rllm_gym.grading.answers import check_answer_spec
 from rllm_gym.grading.user_checks import check_signature, find_function
 from rllm_gym.mcp.servers import HttpServer, InProcessServer, Server, StdioServer
 
 MAX_PROMPT_CHARS = 50_000
 MAX_SERVERS = 16
-MAX_FILES = 1_000
 MAX_USER_TURNS = 100
-MAX_FILE_BYTES = 10_000_000
 
 _ROW_KEYS = ("prompt", "servers", "answer", "check", "infeasible", "tools", "workspace", "setup", "data", "user")
 _RUNS_CODE = ("servers", "check", "setup")
@@ -167,7 +164,7 @@ def _server_row(row: Mapping[str, Any]) -> ServerTaskRow:
         None if check is None else _function("check", check, "state"),
         infeasible,
         None if tools is None else tuple(tools),
-        _files(row.get("workspace")),
+        read_workspace(row.get("workspace")),
         None if setup is None else _function("setup", setup, "workspace", "seed", "data"),
         row.get("data"),
         user,
@@ -215,41 +212,6 @@ def _function(field_name: str, value: Any, *parameters: str) -> Callable[..., An
     if not isinstance(value, str) or not _FUNCTION.fullmatch(value):
         raise TaskError(f"its {field_name} is {value!r:.80}; it must be 'module:function'")
     return find_function(value, *parameters)
-
-
-def _files(files: Any) -> Mapping[str, bytes]:
-    if files is None:
-        return {}
-    if not isinstance(files, Mapping) or len(files) > MAX_FILES:
-        raise TaskError(
-            f"its workspace is {files!r:.80}; it must be a mapping of at most {MAX_FILES} relative paths to contents"
-        )
-    contents = {}
-    for name, content in files.items():
-        path = PurePosixPath(name) if isinstance(name, str) and "\0" not in name else None
-        if path is None or path.is_absolute() or ".." in path.parts or not path.parts:
-            raise TaskError(
-                f"its workspace has a file {name!r:.80}; names must be relative paths inside it, such as 'notes/a.txt'"
-            )
-        contents[name] = _content(name, content)
-    return contents
-
-
-def _content(name: str, content: Any) -> bytes:
-    if isinstance(content, str):
-        data = content.encode("utf-8", "surrogatepass")
-    elif isinstance(content, Mapping) and content.keys() == {"base64"}:
-        try:
-            data = base64.b64decode(content["base64"], validate=True)
-        except (ValueError, TypeError) as error:
-            raise TaskError(f"its file {name!r:.80} has invalid base64: {error}") from error
-    else:
-        raise TaskError(
-            f"its file {name!r:.80} is {content!r:.80}; it must be a text, or {{'base64': '…'}} for a file of bytes"
-        )
-    if len(data) > MAX_FILE_BYTES:
-        raise TaskError(f"its file {name!r:.80} has {len(data):,} bytes; at most {MAX_FILE_BYTES:,} are accepted")
-    return data
 
 
 # Servers

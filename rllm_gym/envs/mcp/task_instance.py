@@ -15,6 +15,7 @@ from rllm_gym.envs.mcp.domains import DomainState, ToolTask, ToolTaskTemplate, w
 from rllm_gym.envs.mcp.rows import ServerTaskRow
 from rllm_gym.envs.mcp.user import PolicyUser, ScriptedUser, SimulatedUser, UserFactory
 from rllm_gym.envs.task_templates import TemplateTaskRow, build_template_task
+from rllm_gym.envs.workspace_files import write_workspace
 from rllm_gym.grading.answers import matches
 from rllm_gym.grading.user_checks import (
     FAILED,
@@ -230,7 +231,7 @@ class ServerTaskInstance:
     async def prepare(self, workspace: Path, seed: int) -> Sequence[Server]:
         row = self._row
         if row.workspace:
-            await run_in_thread(self._write, workspace, timeout=STATE_DEADLINE_S)
+            await run_in_thread(write_workspace, workspace, row.workspace, timeout=STATE_DEADLINE_S)
         if row.setup is not None:
             try:
                 await run_in_thread(run_function, row.setup, workspace, seed, row.data, timeout=STATE_DEADLINE_S)
@@ -238,15 +239,6 @@ class ServerTaskInstance:
                 words = f"the setup of {row.prompt!r:.80} failed: {type(error).__name__}: {error}"
                 raise EnvironmentFault(words, kind="setup") from error
         return self.servers
-
-    def _write(self, workspace: Path) -> None:
-        for name, content in self._row.workspace.items():
-            path = workspace / name
-            try:
-                path.parent.mkdir(parents=True, exist_ok=True)
-                path.write_bytes(content)
-            except OSError as error:
-                raise TaskError(f"its file {name!r:.80} cannot be written: {error.strerror}") from error
 
     async def try_check(self, task_id: str, session: ToolSession) -> None:
         row = self._row

@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
+import logging
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from rllm_gym.argument_checks import check_int
-from rllm_gym.core import Task, TaskError, TaskSource
+from rllm_gym.core import EnvironmentFault, Outcome, StopReason, Task, TaskError, TaskSource
 from rllm_gym.data import Taskset, load_tasks
 from rllm_gym.envs.task_templates import choose_templates, template_tasks
 from rllm_gym.envs.web import sites as built_in
+from rllm_gym.envs.web.browser.network_policy import origin_of
 from rllm_gym.envs.web.page_env import MAX_CHARS, ObservationMode, PageEnv
-from rllm_gym.envs.web.page_state import PageState
+from rllm_gym.envs.web.page_server import PageServer, start_server
+from rllm_gym.envs.web.page_state import PageState, TakenAction
 from rllm_gym.envs.web.rows import PageRow, read_row, row_to_web_task
 from rllm_gym.envs.web.sites.task import WebTask, WebTaskTemplate
 from rllm_gym.envs.web.task_instance import (
@@ -29,6 +33,9 @@ from rllm_gym.parsing.browser_actions import BrowserAction
 
 _HTML_CHARS = 2_000_000
 CHECK_TIMEOUTS_S = (0.1, 600.0)
+SERVER_LOST = "The server of this site has ended, and the task with it."
+
+_logger = logging.getLogger(__name__)
 
 
 class WebEnv(PageEnv):
@@ -77,7 +84,8 @@ class WebEnv(PageEnv):
     ## Episode end
     Terminates with ``answer`` or ``report_infeasible``. When no turns are left, the end state is checked as well: if
     the task is solved without an answer, the episode terminates with success, else it is truncated (``max_turns``). It
-    is always truncated if the last reply cannot be parsed.
+    is always truncated if the last reply cannot be parsed. If the program that serves a row ends after an action, the
+    episode terminates with reward 0 (``server_lost``).
 
     ## Information
     The keys of :class:`~rllm_gym.core.TextEnv`, and ``url: str``, of the page, ``action_error: str``, why the last
@@ -93,15 +101,17 @@ class WebEnv(PageEnv):
     >>> observation, info = env.reset(seed=0)                       # doctest: +SKIP
 
     Args:
-        tasks: ``None`` for the built-in tasks; ``"path.jsonl"``, ``"path.parquet"``,
-            ``"hf:repo[:config][@split]"``, a list of rows or tasks, or a :class:`~rllm_gym.data.Taskset`. Rows are
-            ``{"url", "goal", "origins": [...], "check": "module:function", "id"?}`` with optional ``"answer": {"type",
-            "value"}``, ``"infeasible": true``, ``"files": {name: content}`` (for uploads), ``"setup":
-            "module:function"`` (prepares the server, and returns cookies to log in) and ``"data": {...}`` (for the
-            check), or built-in tasks ``{"template", "seed", "difficulty"}``. ``check(state: PageState, answer: str |
-            None)`` (it may be ``async``) is called when the episode ends; the answer is ``None`` if none was given. It
-            returns a truth value or a number from 0 to 1, or a pair of it and named components (``{name: number from 0
-            to 1}``). A row names code that is run on this machine: use only rows that you trust.
+        tasks: ``None`` for the built-in tasks; ``"path.jsonl"``, ``"path.parquet"``, ``"hf:repo[:config][@split]"``, a
+            list of rows or tasks, or a :class:`~rllm_gym.data.Taskset`. Rows are ``{"url", "goal", "origins": [...],
+            "check": "module:function", "id"?}`` with optional ``"answer": {"type", "value"}``, ``"infeasible": true``,
+            ``"files": {name: content}`` (for uploads), ``"setup": "module:function"`` (prepares the server, and returns
+            cookies to log in), ``"server": {"command", "args"}`` (a program that serves ``url``, with ``{port}``,
+            started for the episode), ``"workspace": {path: content}`` (initial files of its directory) and ``"data":
+            {...}`` (for the check), or built-in tasks ``{"template", "seed", "difficulty"}``. ``check(state: PageState,
+            answer: str | None)`` (it may be ``async``) is called when the episode ends; the answer is ``None`` if none
+            was given. It returns a truth value or a number from 0 to 1, or a pair of it and named components (``{name:
+            number from 0 to 1}``). A row names code that is run on this machine: use only rows that you trust. Rows of
+            the hub must not name any.
         sites: Built-in sites to draw tasks from, such as ``"shop"`` or ``["shop", "mail"]``; ``None`` for all.
         templates: Templates to draw from, by name (see ``rllm_gym.envs.web.sites.TEMPLATES``) or your own
             :class:`~rllm_gym.envs.web.sites.task.WebTaskTemplate` objects; ``None`` for all. With ``tasks``, the
@@ -192,6 +202,9 @@ class WebEnv(PageEnv):
         self.check_timeout = float(check_timeout)
         self.max_step_s += self.check_timeout
         self._instance: WebTaskInstance | None = None
+        self._server: PageServer | None = None
+        self._served: Any = None  # what the server was started for
+        self._taken: list[TakenAction] = []
 
     @property
     def web_task(self) -> WebTask | None:
@@ -202,12 +215,49 @@ class WebEnv(PageEnv):
         case = self._instance = await self._set_up(task)
         self._graded = FAILED
         self._goal = case.goal
-        cookies = await case.set_up(lambda: int(self.np_random.integers(2**31)))
-        await self._open(case.start, sites=case.sites, origins=case.origins, files=case.files, cookies=cookies)
+        self._taken = []
+        # Drawn only if it is used, so that the other tasks of a seed do not depend on it.
+        seed = functools.cache(lambda: int(self.np_random.integers(2**31)))
+        server = await self._server_of(case, seed)
+        storage = await case.set_up(seed, server)
+        await self._open(
+            case.start,
+            sites=case.sites,
+            origins=case.origins,
+            servers={} if server is None else {origin_of(case.start): server.port},
+            files=case.files,
+            storage=storage,
+        )
+
+    async def _server_of(self, case: WebTaskInstance, seed: Callable[[], int]) -> PageServer | None:
+        """Return the running server of a task: that of the last episode, if it may be used again, or a new one."""
+        row = case.row if isinstance(case, PageTaskInstance) else None
+        command, files = (None, {}) if row is None else (row.server, row.workspace)
+        wanted = command, files, case.start
+        server = self._server
+        if server is not None:
+            if command is not None and command.reuse and wanted == self._served and not server.has_ended:
+                return server
+            await self._end_server()
+        if command is not None:
+            self._server = await start_server(command, case.start, seed(), files)
+            self._served = wanted
+        return self._server
+
+    async def _end_server(self) -> None:
+        server, self._server = self._server, None
+        if server is not None:
+            await server.close()
+
+    async def _async_end(self) -> None:
+        try:
+            await super()._async_end()
+        finally:
+            await self._end_server()
 
     async def _set_up(self, task: Task) -> WebTaskInstance:
         try:
-            row = read_row(task.data)
+            row = read_row(task.to_json()["data"])  # lists and dicts again, as a check gets them from its rows
             if isinstance(row, PageRow):
                 return PageTaskInstance(row, check_timeout=self.check_timeout)
             template = self._templates.get(row.template)
@@ -228,18 +278,35 @@ class WebEnv(PageEnv):
             ending = WebEpisodeEnd(answer=action.text or "")
         elif action.name == "report_infeasible":
             ending = WebEpisodeEnd(infeasible=action.text or "")
-        elif self._turn + 1 < self.max_turns:
-            return None, False
+        else:
+            self._taken.append(TakenAction(action, self.page.url, self._error))
+            if self._turn + 1 < self.max_turns:
+                return None, False
         assert self._instance is not None
         can_be_caused = self._open_session.can_be_caused_by_model
         self._graded = graded = await self._instance.graded(ending, self._state, can_be_caused)
         # Running out of turns is a truncation, because the model did not choose to end the episode.
         return (graded.score if graded.passed or ending.ended_by_model else None), graded.passed
 
+    async def _async_act(self, action: str) -> Outcome:
+        outcome = await super()._async_act(action)
+        server = self._server
+        if outcome.terminated or server is None or not server.has_ended:
+            return outcome
+        words = f"the server of task {self.task.task_id!r} ended: {await server.how_it_ended()}"
+        if not await self._open_session.can_be_caused_by_model():
+            raise EnvironmentFault(words, kind="server_died")
+        _logger.warning("%s; the episode ends unsolved", words)
+        observation = f"{SERVER_LOST}\n{outcome.observation}"[: self._max_chars]
+        return Outcome(observation, {"task": 0.0}, True, info={"stop_reason": StopReason.SERVER_LOST.value})
+
     async def _begin_on_page(self, task: Task) -> str:
         observation = await super()._begin_on_page(task)
         assert self._instance is not None
         await self._instance.try_check(task.task_id, self._state)
+        if self._server is not None and self._server.has_ended:
+            words = f"the server of task {task.task_id!r} ended before the first action"
+            raise EnvironmentFault(f"{words}: {await self._server.how_it_ended()}", kind="server_died")
         return observation
 
     async def _state(self, end: WebEpisodeEnd) -> PageState:
@@ -256,14 +323,18 @@ class WebEnv(PageEnv):
             tabs=tuple(view.tabs),
             goal=self._goal,
             infeasible=end.infeasible,
-            data=self.task.data.get("data") or {},
+            data=self._instance.row.data if isinstance(self._instance, PageTaskInstance) else {},
+            actions=tuple(self._taken),
+            workspace=None if self._server is None else self._server.workspace,
+            server_url="" if self._server is None else self._server.url,
             _evaluate=lambda expression: asyncio.run(session.evaluate(expression)),
         )
 
 
 def _tasks_from_argument(tasks: Any, split: str | None, num_tasks: int | None) -> TaskSource:
     name = "web" if not isinstance(tasks, str | os.PathLike) else None
-    source = load_tasks(tasks, name=name, split=split, convert=row_to_web_task)
+    trusted = not (isinstance(tasks, str) and tasks.startswith("hf:"))
+    source = load_tasks(tasks, name=name, split=split, convert=functools.partial(row_to_web_task, trusted=trusted))
     if num_tasks is None:
         return source
     if not isinstance(source, Taskset):

@@ -14,6 +14,7 @@ import gymnasium
 import numpy as np
 
 from rllm_gym.core import AsyncTextEnv, EnvironmentFault, Outcome, Task, TaskError
+from rllm_gym.envs.web.browser.storage_state import StorageState
 from rllm_gym.envs.web.sites.http import Handler
 from rllm_gym.parsing.browser_actions import BrowserAction, action_tools, describe_actions, parse_browser_action
 
@@ -184,6 +185,9 @@ class PageEnv(AsyncTextEnv):
         return Outcome(await self._shown(head), rewards, reward is not None, solved)
 
     async def _async_end(self) -> None:
+        await self._end_session()
+
+    async def _end_session(self) -> None:
         session, self._session = self._session, None
         if session is not None and self._opened_in == os.getpid():
             await session.close()
@@ -202,19 +206,19 @@ class PageEnv(AsyncTextEnv):
         *,
         sites: Mapping[str, Handler],
         origins: Sequence[str],
+        servers: Mapping[str, int] | None = None,
         files: Mapping[str, bytes] | None = None,
-        cookies: Mapping[str, str] | None = None,
+        storage: StorageState | None = None,
     ) -> None:
-        """Open a new context that can reach only these sites and origins and upload these files, at ``url``.
-
-        The cookies are those of the site of ``url``.
-        """
-        await self._async_end()
+        """Open a new context at ``url``; see :meth:`~rllm_gym.envs.web.browser.BrowserPool.open`."""
+        await self._end_session()
         self._view = None
         self._files = files or {}
-        self._session = await self._pool().open(sites=sites, origins=origins, viewport=self.viewport, files=self._files)
+        self._session = await self._pool().open(
+            sites=sites, origins=origins, servers=servers, viewport=self.viewport, files=self._files
+        )
         self._opened_in = os.getpid()
-        await self._session.goto(url, cookies=cookies)
+        await self._session.goto(url, storage)
 
     @property
     def _open_session(self) -> BrowserSession:

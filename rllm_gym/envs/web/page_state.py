@@ -4,10 +4,28 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from rllm_gym.parsing.browser_actions import BrowserAction
 
 if TYPE_CHECKING:
     from rllm_gym.envs.web.browser.observation import Element
+
+
+@dataclass(frozen=True, slots=True)
+class TakenAction:
+    """One turn of the model.
+
+    Attributes:
+        action: The action.
+        url: URL of the page on which it was taken.
+        error: Why it failed; ``""`` if it did not.
+    """
+
+    action: BrowserAction
+    url: str
+    error: str
 
 
 @dataclass(frozen=True)
@@ -27,6 +45,9 @@ class PageState:
         goal: The goal, as shown to the model.
         infeasible: The reason given to ``report_infeasible``, or ``None``.
         data: The row's own ``data``.
+        actions: What the model did, in order, without the action that ended the episode.
+        workspace: The directory of the row's server, or ``None``.
+        server_url: The start page at the server's own address, for requests of the check; ``""`` without a server.
     """
 
     url: str
@@ -38,6 +59,9 @@ class PageState:
     goal: str
     infeasible: str | None
     data: Mapping[str, Any]
+    actions: tuple[TakenAction, ...]
+    workspace: Path | None
+    server_url: str
     _evaluate: Callable[[str], Any]
 
     def evaluate(self, expression: str) -> Any:

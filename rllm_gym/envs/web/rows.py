@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import urlsplit
@@ -12,11 +12,14 @@ from urllib.parse import urlsplit
 from rllm_gym.core import Task, TaskError
 from rllm_gym.envs.task_templates import TEMPLATE_KEYS, TemplateTaskRow, read_template_row, template_task_content
 from rllm_gym.envs.web.browser.network_policy import origin_of
+from rllm_gym.envs.web.page_server import ServerCommand
+from rllm_gym.envs.workspace_files import read_workspace
 from rllm_gym.grading.answers import check_answer_spec
 
 MAX_GOAL_CHARS = 20_000
 MAX_URL_CHARS = 2_000
 MAX_ORIGINS = 100
+MAX_START_S = 600.0
 
 _CHECK = re.compile(r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*:[A-Za-z_]\w*")
 MAX_FILES = 20
@@ -24,7 +27,23 @@ MAX_FILE_BYTES = 5_000_000
 """Of all files of a row together."""
 
 _FILE_NAME = re.compile(r"[^/\\\x00-\x1f]{1,200}")
-_PAGE_KEYS = ("url", "goal", "origins", "setup", "check", "answer", "infeasible", "files", "data")
+_PAGE_KEYS = (
+    "url",
+    "goal",
+    "origins",
+    "server",
+    "workspace",
+    "setup",
+    "check",
+    "answer",
+    "infeasible",
+    "files",
+    "data",
+)
+_CODE_KEYS = ("server", "setup", "check")
+"""Fields that run programs or functions on this machine."""
+
+_SERVER_KEYS = ("command", "args", "env", "cwd", "timeout", "reuse")
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +60,8 @@ class PageRow:
         data: Additional data for the check.
         files: What can be uploaded, by name.
         setup: ``"module:function"`` that prepares the server for an episode, or ``None``.
+        server: The program that serves ``url``, or ``None`` if it is already served.
+        workspace: Initial files of the server's directory, by relative path.
     """
 
     url: str
@@ -52,15 +73,29 @@ class PageRow:
     data: Mapping[str, Any] = field(default_factory=dict)
     files: Mapping[str, bytes] = field(default_factory=dict)
     setup: str | None = None
+    server: ServerCommand | None = None
+    workspace: Mapping[str, bytes] = field(default_factory=dict)
 
 
-def row_to_web_task(row: Mapping[str, Any], task_id: str) -> Task:
+def row_to_web_task(row: Mapping[str, Any], task_id: str, *, trusted: bool = True) -> Task:
     """Return the task of a row ``{"url", "goal", …}`` or ``{"template", "seed", "difficulty"}``, or of a saved task.
+
+    Args:
+        row: The row.
+        task_id: Its id.
+        trusted: Whether it may name a program to run or functions to call; a row from the hub may not.
 
     Raises:
         TaskError: The row is unusable; the message says why.
     """
     data = row.get("data")
+    for source in (row, data if isinstance(data, Mapping) else {}):
+        named = [key for key in _CODE_KEYS if source.get(key) is not None and "url" in source]
+        if named and not trusted:
+            raise TaskError(
+                f"it names a {named[0]}, which runs code on this machine, and rows of the hub must not: review the "
+                "rows, save them to a file, and pass its path"
+            )
     if isinstance(row.get("content"), str) and isinstance(data, Mapping) and "url" not in row:
         read_row(data)
         return Task(task_id, row["content"], data)
@@ -114,7 +149,49 @@ def _page_row(row: Mapping[str, Any]) -> PageRow:
     if data is not None and not isinstance(data, Mapping):
         raise TaskError(f"its data is {data!r:.80}; it must be an object for the check")
     files = _files(row.get("files") or {})
-    return PageRow(row["url"], row["goal"], _origins(row), check, answer, bool(infeasible), data or {}, files, setup)
+    server = None if row.get("server") is None else _server(row["server"], row["url"])
+    workspace = read_workspace(row.get("workspace"))
+    if workspace and server is None:
+        raise TaskError("its workspace has no effect without a server; remove it")
+    return PageRow(
+        row["url"],
+        row["goal"],
+        _origins(row),
+        check,
+        answer,
+        bool(infeasible),
+        data or {},
+        files,
+        setup,
+        server,
+        workspace,
+    )
+
+
+def _server(values: Any, url: str) -> ServerCommand:
+    if not isinstance(values, Mapping) or not isinstance(values.get("command"), str):
+        raise TaskError(f"its server is {values!r:.80}; it must be {{'command': …, 'args': […]}}")
+    values = {key: value for key, value in values.items() if value is not None}  # columns of a Parquet file
+    if unknown := sorted(set(values) - set(_SERVER_KEYS)):
+        raise TaskError(f"its server has unknown fields {unknown!r:.200}; they are {', '.join(_SERVER_KEYS)}")
+    args, env = values.get("args", ()), values.get("env", {})
+    if isinstance(args, str) or not isinstance(args, Sequence) or not isinstance(env, Mapping):
+        raise TaskError(f"its server has args={args!r:.80} and env={env!r:.80}; they must be a list and an object")
+    env = {key: value for key, value in env.items() if value is not None}
+    cwd, timeout, reuse = values.get("cwd", "{workspace}"), values.get("timeout", 60.0), values.get("reuse", False)
+    texts = (values["command"], *args, *env, *env.values(), cwd)
+    for text in texts:
+        if not isinstance(text, str) or "\0" in text:
+            raise TaskError(f"its server has {text!r:.80}, which must be a string without NUL characters")
+    if isinstance(timeout, bool) or not isinstance(timeout, int | float) or not 0 < timeout <= MAX_START_S:
+        raise TaskError(f"its server has timeout={timeout!r:.80}; it must be a number of seconds up to {MAX_START_S:g}")
+    if not isinstance(reuse, bool):
+        raise TaskError(f"its server has reuse={reuse!r:.80}; it must be true or false")
+    if not any("{port}" in text for text in texts):
+        raise TaskError("its server must be told its port: put {port} into its args or env")
+    if not _origin(url).startswith("http://"):
+        raise TaskError(f"its url is {url!r:.80}; the page of a server that is started here begins with http://")
+    return ServerCommand(values["command"], tuple(args), env, cwd, float(timeout), reuse)
 
 
 def _files(files: Any) -> dict[str, bytes]:

@@ -9,6 +9,8 @@ from typing import Protocol
 
 from rllm_gym.core import EnvironmentFault, TaskError
 from rllm_gym.envs.task_templates import TemplateTaskRow, build_template_task
+from rllm_gym.envs.web.browser.storage_state import StorageState, read_storage_state
+from rllm_gym.envs.web.page_server import PageServer
 from rllm_gym.envs.web.page_state import PageState
 from rllm_gym.envs.web.rows import PageRow
 from rllm_gym.envs.web.sites.http import Handler, Request, Response
@@ -60,11 +62,12 @@ class WebTaskInstance(Protocol):
     origins: tuple[str, ...]
     files: Mapping[str, bytes]
 
-    async def set_up(self, seed: Callable[[], int]) -> Mapping[str, str]:
-        """Prepare the episode; return the cookies that the browser starts with.
+    async def set_up(self, seed: Callable[[], int], server: PageServer | None) -> StorageState:
+        """Prepare the episode; return what the browser's storage starts with.
 
         Args:
-            seed: Draws the seed of the episode, if one is needed.
+            seed: Returns the seed of the episode.
+            server: The server of the row, if it has one.
 
         Raises:
             EnvironmentFault: It cannot be prepared; kind ``"setup"``.
@@ -143,8 +146,8 @@ class SiteTaskInstance:
             raise _fault(f"the site state of the task {self.task.goal!r:.200} cannot be compared", error) from error
         return PASSED if solved else FAILED
 
-    async def set_up(self, seed: Callable[[], int]) -> Mapping[str, str]:
-        return {}
+    async def set_up(self, seed: Callable[[], int], server: PageServer | None) -> StorageState:
+        return StorageState()
 
     def is_solved(self, end: WebEpisodeEnd) -> bool:
         """Return whether the state is exactly as requested and the answer is right. Blocks for milliseconds."""
@@ -189,39 +192,39 @@ class PageTaskInstance:
     """
 
     def __init__(self, row: PageRow, *, check_timeout: float) -> None:
-        self._row, self._timeout = row, check_timeout
+        self.row, self._timeout = row, check_timeout
         self._check = None if row.check is None else find_function(row.check, "state", "answer")
-        self._setup = None if row.setup is None else find_function(row.setup, "url", "seed", "data")
+        names = ("url", "seed", "data") if row.server is None else ("url", "seed", "data", "workspace")
+        self._setup = None if row.setup is None else find_function(row.setup, *names)
         self.goal, self.start, self.origins, self.files = row.goal, row.url, row.origins, row.files
         self.sites: Mapping[str, Handler] = {}
 
-    async def set_up(self, seed: Callable[[], int]) -> Mapping[str, str]:
+    async def set_up(self, seed: Callable[[], int], server: PageServer | None) -> StorageState:
         if self._setup is None:
-            return {}
-        row = self._row
+            return StorageState()
+        row = self.row
+        arguments = (row.url, seed(), row.data) if server is None else (server.url, seed(), row.data, server.workspace)
         try:
-            result = await run_in_thread(run_function, self._setup, row.url, seed(), row.data, timeout=self._timeout)
+            result = await run_in_thread(run_function, self._setup, *arguments, timeout=self._timeout)
         except Exception as error:
             words = f"the setup {row.setup} failed: {type(error).__name__}: {error}"
             raise EnvironmentFault(words, kind="setup") from error
-        cookies = {} if result is None else result
-        if not isinstance(cookies, Mapping) or not all(
-            isinstance(part, str) for item in cookies.items() for part in item
-        ):
-            words = f"the setup {row.setup} returned {result!r:.80}; it must return None or cookies by name"
-            raise EnvironmentFault(words, kind="setup")
-        return cookies
+        try:
+            return read_storage_state(result, row.url)
+        except ValueError as error:
+            words = "must return None, cookies by name, or a storage_state of Playwright"
+            raise EnvironmentFault(f"the setup {row.setup} {words}: {error}", kind="setup") from error
 
     async def try_check(self, task_id: str, state: ReadState) -> None:
         if self._check is not None:
-            end = WebEpisodeEnd(*((None, TRIAL_ANSWER) if self._row.infeasible else (TRIAL_ANSWER, None)))
+            end = WebEpisodeEnd(*((None, TRIAL_ANSWER) if self.row.infeasible else (TRIAL_ANSWER, None)))
             page, blamed = await state(end), start_of(task_id)
             await run_check(self._check, page, end.answer, timeout=self._timeout, fault_of=blamed, is_trial=True)
 
     async def graded(
         self, end: WebEpisodeEnd, state: ReadState, can_be_caused_by_model: Callable[[], Awaitable[bool]]
     ) -> CheckResult:
-        row = self._row
+        row = self.row
         if row.infeasible != (end.infeasible is not None):
             return FAILED
         if row.answer is not None and (end.answer is None or not matches(row.answer, end.answer)):

@@ -48,6 +48,7 @@ class NetworkPolicy:
     Attributes:
         sites: Handlers by origin.
         origins: Origins of real servers.
+        ports: Ports of 127.0.0.1 by host and port of an origin that a program of the episode serves.
         blocked: The first hundred blocked requests of the pages.
         fault: The exception that a site raised. It fails the whole episode.
         on_blocked_page: Called for each blocked navigation.
@@ -56,23 +57,28 @@ class NetworkPolicy:
     def __init__(self) -> None:
         self.sites: dict[str, Handler] = {}
         self.origins: frozenset[str] = frozenset()
+        self.ports: dict[tuple[str, int], int] = {}
         self.blocked: list[str] = []
         self.fault: SiteFault | None = None
         self.on_blocked_page: Callable[[str], None] = lambda url: None
 
-    def allow(self, sites: Mapping[str, Handler], origins: Sequence[str]) -> None:
-        """Allow the sites and origins.
+    def allow(
+        self, sites: Mapping[str, Handler], origins: Sequence[str], servers: Mapping[str, int] | None = None
+    ) -> None:
+        """Allow the sites, the origins, and those of ``servers``, whose values are ports of 127.0.0.1.
 
         Raises:
             ValueError: An origin has a path, is not http(s), or is given twice; a site is not ``http://``.
         """
+        servers = servers or {}
         if isinstance(origins, str):
             raise ValueError(f"origins={origins!r} must be a sequence of origins, e.g. [{origins!r}]")
-        for item in (*sites, *origins):
+        for item in (*sites, *origins, *servers):
             if urlsplit(item).path not in ("", "/") or urlsplit(item).query or urlsplit(item).fragment:
                 raise ValueError(f"{item!r} is not an origin: remove everything after the host and port")
         self.sites = {origin_of(origin): handler for origin, handler in sites.items()}
-        self.origins = frozenset(origin_of(origin) for origin in origins)
+        self.origins = frozenset(origin_of(origin) for origin in (*origins, *servers))
+        self.ports = {_parts(origin)[1:]: port for origin, port in servers.items()}
         if secure := [origin for origin in self.sites if not origin.startswith("http://")]:
             raise ValueError(f"site {secure[0]!r} must use http://: sites of this process are served without TLS")
         if both := sorted(self.origins & self.sites.keys()):
@@ -90,6 +96,11 @@ class NetworkPolicy:
         """Return whether a raw connection to a host is allowed. TLS and WebSockets use one."""
         name = f"[{host}]" if ":" in host else host.lower()
         return (name, port) in {_parts(origin)[1:] for origin in self.origins}
+
+    def address(self, host: str, port: int) -> tuple[str, int]:
+        """Return where to connect for an allowed host and port."""
+        served = self.ports.get((f"[{host}]" if ":" in host else host.lower(), port))
+        return (host, port) if served is None else ("127.0.0.1", served)
 
     def record_blocked(self, what: str, *, navigation: bool = False) -> None:
         if len(self.blocked) < _MAX_RECORDED:

@@ -57,6 +57,7 @@ class BrowserPool:
         *,
         sites: Mapping[str, Handler] | None = None,
         origins: Sequence[str] = (),
+        servers: Mapping[str, int] | None = None,
         viewport: tuple[int, int] = (1280, 720),
         files: Mapping[str, bytes] | None = None,
     ) -> BrowserSession:
@@ -65,6 +66,7 @@ class BrowserPool:
         Args:
             sites: Request handlers of this process by origin (``"http://shop.test"``).
             origins: Real servers that the session may reach (``"http://127.0.0.1:8000"``). It reaches nothing else.
+            servers: Ports of 127.0.0.1 that serve other origins (``{"http://shop.localhost": 8000}``).
             viewport: Width and height in pixels, 64 to 4096 each.
             files: What can be uploaded, by name.
 
@@ -76,9 +78,10 @@ class BrowserPool:
         self._check_owner()
         if len(viewport) != 2 or not all(isinstance(side, int) and _SIDES[0] <= side <= _SIDES[1] for side in viewport):
             raise ValueError(f"viewport={viewport!r} must be two integers from {_SIDES[0]} to {_SIDES[1]}")
-        NetworkPolicy().allow(sites or {}, origins)
+        sites, servers = dict(sites or {}), dict(servers or {})
+        NetworkPolicy().allow(sites, origins, servers)
         return await self._loop.arun(
-            _open(self._loop, self._contexts, dict(sites or {}), origins, viewport, dict(files or {}))
+            _open(self._loop, self._contexts, sites, origins, servers, viewport, dict(files or {}))
         )
 
     def close(self) -> None:
@@ -133,12 +136,13 @@ async def _open(
     contexts: ContextPool,
     sites: Mapping[str, Handler],
     origins: Sequence[str],
+    servers: Mapping[str, int],
     viewport: tuple[int, int],
     files: Mapping[str, bytes],
 ) -> BrowserSession:
     context = await contexts.acquire(viewport)
     try:
-        context.network_policy.allow(sites, origins)
+        context.network_policy.allow(sites, origins, servers)
     except BaseException:
         context.discard()
         raise

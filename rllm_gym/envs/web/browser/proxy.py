@@ -172,7 +172,7 @@ async def _forward(
 ) -> bool:
     """Send one request to a real server, over a new connection."""
     split = urlsplit(url)
-    upstream = await _connect(split.hostname or "", split.port or 80)
+    upstream = await _connect(*policy.address(split.hostname or "", split.port or 80))
     if upstream is None:
         return await _send(writer, 502, f"no connection to {split.netloc} could be made".encode(), keep=False)
     server_reader, server_writer = upstream
@@ -208,7 +208,7 @@ async def _tunnel(
     if not port.isdecimal() or not policy.is_tunnel_allowed(host, int(port)):
         policy.record_blocked(f"CONNECT {target}")
         return await _send(writer, 403, b"", keep=False)
-    upstream = await _connect(host, int(port))
+    upstream = await _connect(*policy.address(host, int(port)))
     if upstream is None:
         return await _send(writer, 502, b"", keep=False)
     server_reader, server_writer = upstream

@@ -24,6 +24,7 @@ from rllm_gym.envs.web.browser.load_state import wait_until_settled
 from rllm_gym.envs.web.browser.marks import with_marks
 from rllm_gym.envs.web.browser.network_policy import NetworkPolicy
 from rllm_gym.envs.web.browser.observation import HOW_TO_ANSWER, ElementRegistry, PageView, observe, observe_dialog
+from rllm_gym.envs.web.browser.storage_state import StorageState
 from rllm_gym.envs.web.browser.tabs import MAX_DIALOGS, DialogRecord, TabSet
 from rllm_gym.parsing.browser_actions import BrowserAction
 
@@ -102,20 +103,19 @@ class BrowserSession:
 
     # Used by environments
 
-    async def goto(self, url: str, *, cookies: Mapping[str, str] | None = None) -> None:
+    async def goto(self, url: str, storage: StorageState | None = None) -> None:
         """Open a page in the active tab, for the environment: not restricted to what the model may open.
 
         Args:
             url: URL of the page.
-            cookies: Cookies of its site to set before.
+            storage: Cookies and local storage to set before.
 
         Raises:
             BrowserFault: The browser failed, or did not answer in time.
             SiteFault: The page cannot be reached, or its site failed.
         """
-        await self._run(
-            lambda: self.within(self._goto(url, cookies or {}), GOTO_S + LOAD_S + SETTLE_S, f"opening {url}")
-        )
+        state = storage or StorageState()
+        await self._run(lambda: self.within(self._goto(url, state), GOTO_S + LOAD_S + SETTLE_S, f"opening {url}"))
 
     async def observe(
         self, *, screenshot: bool = False, chars: int = 20_000, boxes: bool = False, marks: bool = False
@@ -416,15 +416,18 @@ class BrowserSession:
                     await gone.close()
         self.tabs.bring_to_front(page)
 
-    async def _goto(self, url: str, cookies: Mapping[str, str]) -> None:
+    async def _goto(self, url: str, storage: StorageState) -> None:
         self.tabs.asks = False
         while self.tabs.waiting:
             await self.tabs.answer(False)
         try:
-            if cookies:
-                listed = [{"name": name, "value": value, "url": url} for name, value in cookies.items()]
-                await self.cdp().send("Network.setCookies", {"cookies": listed})
+            if storage.cookies:
+                await self.cdp().send("Network.setCookies", {"cookies": list(storage.cookies)})
+            if not storage.local_storage:
+                return await self._open_start_page(url)
+            stored = await self.cdp().send("Page.addScriptToEvaluateOnNewDocument", {"source": storage.script()})
             await self._open_start_page(url)
+            await self.cdp().send("Page.removeScriptToEvaluateOnNewDocument", stored)
         finally:
             self.tabs.asks = True
 
