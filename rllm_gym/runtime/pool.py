@@ -508,7 +508,7 @@ class Actor:
 def _end_collected(pool: WorkerPool, worker: Worker) -> None:
     """End the worker of an actor that was garbage-collected, perhaps by a thread that holds a lock of the pool.
 
-    So another thread does it.
+    So another thread does it. ``threading.Thread.start`` would wait for that thread, which a finalizer must not do.
     """
     with suppress(RuntimeError):  # no more threads: the worker ends with the pool
         _thread.start_new_thread(pool._end_worker, (worker,))

@@ -174,7 +174,7 @@ def evaluate(test: ast.expr, values: Mapping[str, Any]) -> Any:
     """Evaluate an expression with values for its names.
 
     Raises:
-        Unsupported: It contains another operation, or takes too many steps.
+        UnsupportedAssertion: It contains another operation, or takes too many steps.
         Exception: What the operation raises for these values, such as ``TypeError``.
     """
     return _Evaluator(dict(values)).value(test)

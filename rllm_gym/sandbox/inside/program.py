@@ -9,7 +9,6 @@ Sent in as source text: standard library only.
 
 from __future__ import annotations
 
-import _signal  # type: ignore[import-not-found]
 import contextlib
 import os
 import resource
@@ -264,7 +263,7 @@ def _attach(fds: Sequence[int], home: str) -> None:
     os.setsid()
     for number, fd in enumerate(fds):
         os.dup2(fd, number)
-    _signal.signal(_signal.SIGINT, _signal.default_int_handler)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     os.chdir(f"{home}/work")
     os.umask(0o022)
 

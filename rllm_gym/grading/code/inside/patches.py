@@ -35,7 +35,7 @@ class Patches:
     def of_mock(self) -> None:
         from unittest import mock
 
-        kind: Any = mock._patch
+        kind: Any = type(mock.patch("a.b"))  # its target is resolved when it is entered
         enter, leave = kind.__enter__, kind.__exit__
 
         def entered(patch: Any) -> Any:

@@ -595,7 +595,8 @@ class Peer:
 
         try:
             rows = self.ask("signature", target)
-            kinds = list(inspect._ParameterKind)
+            kind_type: Any = type(inspect.Parameter.POSITIONAL_ONLY)
+            kinds = list(kind_type)
             empty = inspect.Parameter.empty
             parameters = [
                 inspect.Parameter(
