@@ -8,16 +8,20 @@ from __future__ import annotations
 import html
 import os
 import re
+import warnings
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import environment_pages
 import options_page
-import ziamath
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
+
+with warnings.catch_warnings():
+    warnings.simplefilter("ignore", DeprecationWarning)  # it reads its font by a function that is deprecated in 3.11
+    import ziamath
 
 ROOT = Path(__file__).resolve().parents[2]
 # Files of the repository that are pages of the site under another name.
@@ -156,7 +160,8 @@ def _listing(path: Path) -> str:
 
 
 def _title(path: Path) -> str:
-    return path.read_text().partition("\n")[0].lstrip("# ").replace("`", "").strip()
+    title = path.read_text().partition("\n")[0].lstrip("# ").replace("`", "").strip()
+    return f"{title} ({path.stem.rpartition('_')[2]})" if path.stem.startswith("kill_") else title
 
 
 def _formula(match: re.Match[str]) -> str:

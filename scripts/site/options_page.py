@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import dataclasses
 import inspect
+import re
 import textwrap
 from typing import Any
 
@@ -13,6 +14,7 @@ from trainers.config import DpoConfig, LoraModelConfig, ModelConfig, SftConfig, 
 from trainers.config.mapping import sections_of
 from trainers.sampler_backends import registry
 
+_ROLE = re.compile(r":(?:class|func|meth|attr|data|mod):(?=`)")
 _INTRO = """# Options
 
 Every option of the commands, with its default. On the command line an option is written `--optimizer.lr 1e-5`, in a
@@ -116,7 +118,7 @@ def _own_fields(cls: type) -> dict[str, tuple[str, str]]:
         if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
             text = ""
             if isinstance(after, ast.Expr) and isinstance(after.value, ast.Constant):
-                text = " ".join(str(after.value.value).split()).replace("|", "\\|").replace("``", "`")
+                text = _text(str(after.value.value)).replace("|", "\\|")
             found[node.target.id] = ast.unparse(node.annotation), text
     return found
 
@@ -133,4 +135,9 @@ def _default(cls: type, entry: dataclasses.Field[Any]) -> str:
 
 
 def _summary(kind: type) -> str:
-    return " ".join((kind.__doc__ or "").split("\n\n", 1)[0].split()).replace("``", "`")
+    return _text((kind.__doc__ or "").split("\n\n", 1)[0])
+
+
+def _text(docstring: str) -> str:
+    """Return a paragraph of a docstring as one line of Markdown."""
+    return _ROLE.sub("", " ".join(docstring.split())).replace("``", "`")
