@@ -118,7 +118,7 @@ def test_the_first_suitable_python_installs_with_the_constraints(checkout: Path)
     os.utime(checkout / "constraints.txt", (2**31, 2**31))
     run(checkout, "make", "setup", TORCH="default")
     updated = (checkout / "log").read_text().removeprefix(installed)
-    assert ".[train,openai,web,miniwob,mcp,search,parquet,gguf,render,dev]" in updated
+    assert ".[train,openai,web,miniwob,mcp,search,parquet,gguf,render,docs,dev]" in updated
     assert "extra-index-url" not in updated
 
 
