@@ -71,9 +71,10 @@ format: setup ## format the code and apply ruff's fixes
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
-docs: setup ## generate docs/environments.md from the class docstrings
+docs: setup ## generate docs/environments.md from the class docstrings, and build the documentation site in site/
 	$(BIN)/rllm-gym list --markdown > docs/environments.md
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build
 
 clean: ## remove .venv, caches and build outputs, but no runs
-	rm -rf .venv .mcp-servers .integrations build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf .venv .mcp-servers .integrations build dist site .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -103,7 +103,8 @@ def as_markdown(text: str, arguments: Iterable[Argument] = ()) -> str:
             entry = _LIST_ENTRY.match(line)
             if entry:
                 default = f" = `{defaults[entry[1]]}`" if entry[1] in defaults else ""
-                lines.append(f"- **{entry[1]}**{default}: {entry[2]}")
+                name = entry[1].replace("*", "\\*")  # **kwargs
+                lines.append(f"- **{name}**{default}: {entry[2]}")
             elif stripped:
                 lines[-1] += f" {stripped}"
         else:

@@ -25,7 +25,16 @@ def blocks(page: str, language: str) -> list[str]:
 
 
 PAGES = ("README.md", "docs/workflows.md", "docs/fine-tuning.md", "docs/search.md")  # each is one program
-SEPARATE = ("docs/writing-an-environment.md", "docs/training.md")  # each block can be copied and runs alone
+SEPARATE = (  # each block can be copied and runs alone
+    "docs/writing-an-environment.md",
+    "docs/training.md",
+    "docs/quick-start.md",
+    "docs/concepts.md",
+    "docs/datasets-and-rewards.md",
+    "docs/extending.md",
+    "docs/from-trl.md",
+    "docs/from-verifiers.md",
+)
 
 # Runs each program of a JSON object as a separate script, in a separate folder.
 SEVERAL = """
@@ -56,20 +65,22 @@ def check_readme(shown: str, folder: Path) -> None:
     assert (folder / "runs" / "sums" / "model" / "adapter_config.json").is_file()
 
 
-def with_tiny_model(readme: str, folder: Path) -> str:
+def with_tiny_model(code: str, folder: Path) -> str:
     """Return the code with a model that needs no download, and with fewer steps."""
     make_tiny_model(folder / "smollm2", hidden_size=32, num_heads=1, num_layers=1, vocab_size=300)
-    assert readme.count("steps=40") == readme.count('"runs/smollm2"') == 1
-    return readme.replace("steps=40", "steps=2").replace('"runs/smollm2"', repr(str(folder / "smollm2")))
+    assert code.count("steps=40") == code.count('"runs/smollm2"') == 1
+    return code.replace("steps=40", "steps=2").replace('"runs/smollm2"', repr(str(folder / "smollm2")))
 
 
 @pytest.mark.long
 def test_the_python_code_of_each_page_runs(tmp_path: Path) -> None:
-    """In one process, because importing torch takes longer than most pages; the README's training uses fewer steps."""
+    """In one process, because importing torch takes longer than most pages; trainings of 40 steps use fewer."""
     pages = {page: python_of(page) for page in PAGES}
     pages |= {f"{page}.{index}": code for page in SEPARATE for index, code in enumerate(blocks(page, "python"))}
     assert pages["README.md"].count("\n") > 30
-    pages["README.md"] = with_tiny_model(pages["README.md"], tmp_path)
+    for page, code in pages.items():
+        if "steps=40" in code:
+            pages[page] = with_tiny_model(code, tmp_path)
     result = subprocess.run(
         [sys.executable, "-c", SEVERAL, json.dumps(pages), str(tmp_path)],
         capture_output=True,
@@ -117,6 +128,7 @@ def test_every_option_in_a_shown_command_exists() -> None:
     used: dict[str, set[str]] = {}
     for page in (
         "README.md",
+        "docs/quick-start.md",
         "docs/training.md",
         "docs/fine-tuning.md",
         "docs/serving.md",
@@ -141,7 +153,7 @@ def test_every_option_in_a_shown_command_exists() -> None:
 
 def test_every_documented_make_target_exists() -> None:
     targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
-    for page in ("README.md", "CONTRIBUTING.md", "docs/environments.md"):
+    for page in ("README.md", "CONTRIBUTING.md", "docs/environments.md", "docs/quick-start.md"):
         for target in re.findall(r"(?:^|`)make ([a-z-]+)", (ROOT / page).read_text(), re.MULTILINE):
             assert target in targets
 

@@ -49,8 +49,7 @@ class VLLMServerSampler(BaseVLLMSampler):
         log: File for the server's output; by default a temporary one, removed on :meth:`close` unless the server died.
         start_timeout: Seconds that the server may take to start, and to load new weights.
         timeout: Seconds that one reply may take.
-        max_batch, context_length, lora_rank, max_adapters, dtype, seed, memory, cache_gib, eager, sleep_mode,
-            probe_tolerance, eos_token_ids, engine_args: As :class:`~rllm_gym.samplers.VLLMSampler`.
+        engine_args: As :class:`~rllm_gym.samplers.VLLMSampler`, and so are the options that are not listed here.
 
     Attributes:
         restarts: Number of restarts of the server.
