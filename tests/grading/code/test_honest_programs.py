@@ -60,6 +60,22 @@ assert f({1:2}.keys()) == {1}
 
 """,
     ),
+    "several functions of the test": (
+        "group",
+        "assert",
+        """def group(rows, key, *others, total=len):
+    groups = {}
+    for row in rows:
+        groups.setdefault((key(row), *(other(row) for other in others)), []).append(row)
+    return {name: total(rows) for name, rows in groups.items()}
+""",
+        """
+rows = [{"c": "x", "n": 1}, {"c": "y", "n": 2}, {"c": "x", "n": 3}]
+assert group(rows, lambda r: r["n"] % 2, total=lambda v: sum(r["n"] for r in v)) == {(1,): 4, (0,): 2}
+assert group(rows, lambda r: r["c"], *[lambda r: r["n"] > 1]) == {("x", False): 1, ("y", True): 1, ("x", True): 1}
+
+""",
+    ),
     "changing in place and returning a number": (
         "dedupe",
         "assert",

@@ -88,6 +88,8 @@ class Peer:
         self._exports: dict[int, list[Any]] = {}
         self._export_numbers: dict[int, int] = {}
         self._classes: dict[int, RemoteType] = {}
+        self._new_classes: list[list[Tree]] = []
+        """Descriptions of the classes of this side that the other side has not been sent yet."""
         self._next_export = 1
         self._errors: dict[int, BaseException] = {}
         """The last builtin exceptions by number: this side's own ones have positive numbers."""
@@ -237,17 +239,25 @@ class Peer:
 
     def _send(self, question: bool, message: dict[str, Any], values: Any) -> None:
         self._codec.begin()
-        message["v"] = self._codec.encode_nested(values)
-        message |= self.heap.write(self._codec)
+        try:
+            message["v"] = self._codec.encode_nested(values)
+            message |= self.heap.write(self._codec)
+        except Uncodable:
+            self.heap.forget_unsent()
+            raise
         message |= self.attach()
         if self.reports_unused:
             message["unused"] = [
                 number for number, entry in self._exports.items() if sys.getrefcount(entry[0]) == _ALONE
             ]
+        if self._new_classes:
+            message["classes"] = self._new_classes
         if self.released:
             message["del"], self.released = self.released, []
         data = dumps(message, separators=(",", ":"), check_circular=False).encode()
         self._transport.send(question, self.outgoing(data))
+        # Only now: the classes of a message that could not be sent are described in the next one.
+        self._new_classes = []
 
     def _received(self) -> tuple[bool, bytes]:
         try:
@@ -271,6 +281,9 @@ class Peer:
         self._opening += 1
         try:
             self._codec.begin()
+            # Before all values and containers, which may be read in another order than they were written in.
+            for description in expect(message.get("classes", []), list):
+                self._make_class(*expect(description, list))
             self.heap.read(self._codec, message)
             values = self._codec.decode_nested(message["v"])
             self.heap.read_gone(message)
@@ -384,10 +397,8 @@ class Peer:
     def _class_to_tree(self, cls: type) -> Tree:
         if isinstance(cls, RemoteType):
             return self._home(cls._rllm_class_link)
-        known = id(cls) in self._export_numbers
-        number = self._export(cls)
-        if known:
-            return ["X", number]
+        if id(cls) in self._export_numbers:
+            return ["X", self._export(cls)]
         bases: list[Tree] = []
         for base in cls.__bases__:
             if issubclass(base, BaseException):
@@ -408,7 +419,10 @@ class Peer:
         }
         # That of a class may be one of the program; those of the library are no concern of a test.
         own = type(cls).__module__ == "solution"
-        return ["X", number, facts, bases, self._class_to_tree(type(cls)) if own else None]
+        meta = self._class_to_tree(type(cls)) if own else None
+        number = self._export(cls)
+        self._new_classes.append([number, facts, bases, meta])
+        return ["X", number]
 
     def _error_to_tree(self, error: BaseException) -> Tree:
         try:
@@ -443,8 +457,8 @@ class Peer:
         tag, *rest = tree
         if tag == "o" and len(rest) == 1:
             return self.exported(rest[0])
-        if tag == "X" and len(rest) in (1, 4):
-            return self._class_from_tree(*rest)
+        if tag == "X" and len(rest) == 1:
+            return self._named_class(rest[0])
         if tag == "x" and len(rest) == 3:
             return self._proxy(*rest)
         if tag == "nt" and len(rest) == 2:
@@ -457,10 +471,15 @@ class Peer:
             return self._error(*rest)
         raise MalformedMessage("unknown tag")
 
-    def _class_from_tree(self, number: Any, facts: Any = None, bases: Any = None, meta: Any = None) -> RemoteType:
+    def _named_class(self, number: Any) -> RemoteType:
         known = self._classes.get(expect(number, int))
-        if known is not None:
-            return known
+        if known is None:
+            raise MalformedMessage("unknown class id")
+        return known
+
+    def _make_class(self, number: Any, facts: Any, bases: Any, meta: Any) -> None:
+        if expect(number, int) in self._classes:
+            raise MalformedMessage("a class is described twice")
         expect(facts, dict)
         for key in ("name", "module"):
             expect(facts.get(key), str)
@@ -471,8 +490,7 @@ class Peer:
         metaclass = RemoteType if meta is None else self._codec.decode(meta)
         if not isinstance(metaclass, type) or not issubclass(metaclass, RemoteType):
             raise MalformedMessage("the class of a class is not one")
-        self._classes[number] = created = proxies.make_class(facts, base_classes, Link(self, number), metaclass)
-        return created
+        self._classes[number] = proxies.make_class(facts, base_classes, Link(self, number), metaclass)
 
     def _base(self, tree: Any) -> type:
         base = self._codec.decode(tree)
