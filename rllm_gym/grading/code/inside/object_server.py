@@ -132,7 +132,8 @@ class ObjectServer:
 
     def _check_name(self, target: Any, name: str) -> None:
         private = name.startswith("__") and name.endswith("__") and name not in _READABLE
-        if name == "__dict__" and type(target).__module__ == self.test_module and not isinstance(target, type):
+        own = type(target).__module__ == self.test_module and not isinstance(target, type)
+        if name == "__dict__" and (own or is_data(target)):
             return
         if private or name in _FRAMES:
             raise AttributeError(f"{type(target).__name__!r} object has no attribute {name[:100]!r}")
