@@ -76,6 +76,43 @@ assert group(rows, lambda r: r["c"], *[lambda r: r["n"] > 1]) == {("x", False): 
 
 """,
     ),
+    "levels of loggers that the tests set": (
+        "work",
+        "unittest",
+        """import logging
+log = logging.getLogger("work")
+verbose = logging.getLogger("verbose")
+verbose.setLevel(logging.DEBUG)
+def work():
+    for logger in (log, verbose):
+        logger.debug("d")
+        logger.info("i")
+        logger.error("e")
+""",
+        """
+import logging, unittest
+class T(unittest.TestCase):
+    def test_root(self):
+        with self.assertLogs(level="INFO") as caught:
+            work()
+        self.assertEqual([record.getMessage() for record in caught.records], ["i", "e", "i", "e"])
+    def test_one(self):
+        with self.assertLogs("work", "DEBUG") as caught:
+            work()
+        self.assertEqual(caught.output, ["DEBUG:work:d", "INFO:work:i", "ERROR:work:e"])
+        with self.assertLogs("verbose", "DEBUG") as caught:
+            work()
+        self.assertEqual(len(caught.output), 3)
+    def test_none(self):
+        logging.disable(logging.ERROR)
+        try:
+            with self.assertNoLogs("work"):
+                work()
+        finally:
+            logging.disable(logging.NOTSET)
+
+""",
+    ),
     "changing in place and returning a number": (
         "dedupe",
         "assert",
