@@ -208,6 +208,8 @@ assert not isinstance(f("Words('a b')"), collections.abc.Mapping)
 LIBRARY_ARGUMENTS = """
 import argparse, ast, collections, ipaddress
 class Own(collections.UserDict): pass
+def measure(value: Own, unit: str = "m") -> int: return len(value)
+assert f("list(x.__annotations__)", measure) == ["value", "unit", "return"]  # functools.singledispatch reads them
 assert f("isinstance(x, argparse.Namespace) and vars(x)", argparse.Namespace(a=1)) == {"a": 1}
 assert f("[node.id for node in ast.walk(x) if isinstance(node, ast.Name)]", ast.parse("a + b")) == ["a", "b"]
 assert f("isinstance(x, collections.abc.Mapping) and dict(x)", Own(a=1)) == {"a": 1}
