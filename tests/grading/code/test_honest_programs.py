@@ -76,6 +76,28 @@ assert group(rows, lambda r: r["c"], *[lambda r: r["n"] > 1]) == {("x", False): 
 
 """,
     ),
+    "notes of exceptions": (
+        "run",
+        "assert",
+        """class Failed(Exception): pass
+def run(*tasks):
+    errors = []
+    for number, task in enumerate(tasks):
+        try: task()
+        except Exception as error:
+            error.add_note(f"in task {number}")
+            errors.append(error)
+    failed = Failed("all")
+    failed.add_note("a note")
+    raise ExceptionGroup("failed", [*errors, failed])
+""",
+        """
+try: run(lambda: 1 // 0, lambda: 1, lambda: {}[0])
+except ExceptionGroup as group:
+    assert [error.__notes__ for error in group.exceptions] == [["in task 0"], ["in task 2"], ["a note"]]
+
+""",
+    ),
     "levels of loggers that the tests set": (
         "work",
         "unittest",

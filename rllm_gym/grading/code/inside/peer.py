@@ -431,14 +431,14 @@ class Peer:
             arguments = [_text(str(error))]
         cause = self._codec.encode(error.__cause__) if error.__cause__ is not None else None
         trace = getattr(error, "_rllm_trace", "")
-        trace = trace if type(trace) is str else ""
+        texts = [_text(trace if type(trace) is str else ""), *_notes_of(error)]
         if _BUILTIN_ERRORS.get(type(error).__name__) is type(error):
-            return ["err", type(error).__name__, arguments, cause, _text(trace), self._error_number(error)]
+            return ["err", type(error).__name__, arguments, cause, texts, self._error_number(error)]
         kind = self._codec.encode(type(error))
         if kind[0] == "g":
             state = {name: value for name, value in vars(error).items() if name != "_rllm_trace" and is_simple(value)}
-            return ["ge", kind, arguments, cause, _text(trace), self._codec.encode(tuple(state.items()))]
-        return ["xe", self._export(error), kind, arguments, cause, _text(trace)]
+            return ["ge", kind, arguments, cause, texts, self._codec.encode(tuple(state.items()))]
+        return ["xe", self._export(error), kind, arguments, cause, texts]
 
     def _error_number(self, error: BaseException) -> int:
         for number, known in self._errors.items():
@@ -540,7 +540,7 @@ class Peer:
             object.__setattr__(created, "_rllm_link", link)
         return created
 
-    def _builtin_error(self, name: Any, arguments: Any, cause: Any, trace: Any, number: Any) -> Any:
+    def _builtin_error(self, name: Any, arguments: Any, cause: Any, texts: Any, number: Any) -> Any:
         kind = _BUILTIN_ERRORS.get(expect(name, str))
         if kind is None:
             raise MalformedMessage("unknown name of an exception")
@@ -550,12 +550,12 @@ class Peer:
         number = -expect(number, int)  # what is the other side's own there is not so here
         held = self._errors.get(number)
         if type(held) is kind and number:
-            return held
+            return _with_notes(held, texts)
         error = _new_exception(kind, values)
         self._know_error(number, error)
-        return self._completed(error, cause, trace)
+        return self._completed(error, cause, texts)
 
-    def _library_error(self, cls: Any, arguments: Any, cause: Any, trace: Any, state: Any) -> Any:
+    def _library_error(self, cls: Any, arguments: Any, cause: Any, texts: Any, state: Any) -> Any:
         kind = self._codec.decode(cls)
         if not isinstance(kind, type) or not issubclass(kind, Exception) or isinstance(kind, RemoteType):
             raise MalformedMessage("the class of an exception is not a class of exceptions")
@@ -563,9 +563,9 @@ class Peer:
         for name, value in dict(self._codec.decode(state)).items():
             if type(name) is str and not name.startswith("__") and is_simple(value):
                 vars(error)[name] = value
-        return self._completed(error, cause, trace)
+        return self._completed(error, cause, texts)
 
-    def _error(self, number: Any, cls: Any, arguments: Any, cause: Any, trace: Any) -> Any:
+    def _error(self, number: Any, cls: Any, arguments: Any, cause: Any, texts: Any) -> Any:
         kind = self._codec.decode(cls)
         if not isinstance(kind, RemoteType) or not issubclass(kind, BaseException):
             raise MalformedMessage("the class of an exception is not a class of exceptions")
@@ -574,23 +574,23 @@ class Peer:
         link = None if held is None else link_of(held)
         if held is not None and link is not None and type(held) is kind:
             link.received += 1
-            return held
+            return _with_notes(held, texts)
         link = Link(self, number)
         link.received = 1
         error: Any = kind.__new__(kind, *values)
         error.args = tuple(values)
         error._rllm_link = link
         self._proxies[number] = error
-        return self._completed(error, cause, trace)
+        return self._completed(error, cause, texts)
 
-    def _completed(self, error: BaseException, cause: Any, trace: Any) -> BaseException:
+    def _completed(self, error: BaseException, cause: Any, texts: Any) -> BaseException:
         if cause is not None:
             found = self._codec.decode(cause)
             if not isinstance(found, BaseException):
                 raise MalformedMessage("the cause of an exception is not an exception")
             error.__cause__ = found
-        error._rllm_trace = expect(trace, str)[:2000]  # type: ignore[attr-defined]
-        return error
+        error._rllm_trace = expect(expect(texts, list)[0], str)[:2000]  # type: ignore[attr-defined]
+        return _with_notes(error, texts)
 
     # Called by stand-ins
 
@@ -671,6 +671,20 @@ def _is_public(name: Any, item: Any) -> bool:
 
 
 _PLAIN_BASES = (bool, int, float, complex, str, bytes, list, dict, tuple, set, frozenset)
+
+
+def _notes_of(error: BaseException) -> list[str]:
+    notes = getattr(error, "__notes__", None)
+    return [_text(note[:1000]) for note in notes[:20] if type(note) is str] if type(notes) is list else []
+
+
+def _with_notes(error: BaseException, texts: Any) -> BaseException:
+    """Add the notes that an exception has on the other side."""
+    known = _notes_of(error)
+    for note in expect(texts, list)[1:21]:
+        if expect(note, str) not in known:
+            error.add_note(note)
+    return error
 
 
 def _plain_base(cls: type) -> str | None:
