@@ -95,7 +95,8 @@ class CodeEnv(SandboxedQuestionEnv):
         families: Built-in families to draw from, ``None`` for all: see :data:`rllm_gym.envs.code.FAMILIES`, for
             difficulties 6 to 8 ``ALGORITHMS``.
         difficulty: Of built-in problems: 1 (easy) to 5, 6 to 8 for algorithms with large hidden tests that a slow
-            program does not finish, a pair ``(lowest, highest)``, or ``None`` for 1 to 5.
+            program does not finish (designed for models of one billion parameters and more; no success rate of a model
+            has been measured), a pair ``(lowest, highest)``, or ``None`` for 1 to 5.
         split: ``"train"``, ``"validation"`` or ``"test"``. The split of a problem is decided by its content; no two
             splits share a problem. ``None`` means ``"train"`` for built-in problems and every row of a file.
         task_seed: A different seed gives different built-in problems.

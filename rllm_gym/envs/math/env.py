@@ -88,7 +88,8 @@ class MathEnv(QuestionEnv):
             ``word_problems``, ``sequences``, ``combinatorics``, ``geometry``, ``probability`` and ``chains``;
             difficulty 0 has ``arithmetic``, ``word_problems`` and ``sequences``.
         difficulty: Of built-in problems: 1 (easy) to 5, 0 for one step on small numbers (models of 100 million
-            parameters), 6 to 8 for problems of several steps, a pair ``(lowest, highest)``, or ``None`` for 1 to 5.
+            parameters), 6 to 8 for problems of several steps (designed for models of one billion parameters and more;
+            no success rate of a model has been measured), a pair ``(lowest, highest)``, or ``None`` for 1 to 5.
         split: ``"train"``, ``"validation"`` or ``"test"``. The split of a problem is decided by its content; no two
             splits share a problem. ``None`` means ``"train"`` for built-in problems and every row of a file.
         task_seed: A different seed gives different built-in problems.

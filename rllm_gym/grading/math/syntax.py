@@ -70,7 +70,13 @@ UNITS = frozenset(
     "usd joule joules watt watts newton newtons volt volts hz kwh mol moles kelvin celsius fahrenheit".split()
 )
 _JOINS = {"and": ",", "or": ",", "to": ":"}
-_REFUSED_UNITS = frozenset("not wrong no isn isnt incorrect false never nor neither except without but".split())
+_REFUSED_UNITS = frozenset(
+    "not wrong no isn isnt incorrect false never nor neither except without but "
+    "or if else otherwise unless maybe perhaps possibly least most half".split()
+)
+_ANOTHER_VALUE = re.compile(
+    r"(?:[,;]|\b(?:and|times)\b)\s*[-+]?(?:[0-9]|(?:one|two|three|four|five|six|seven|eight|nine|ten)\b)"
+)
 _COMMAND_WORDS = {"infinity": "infty", "inf": "infty", "oo": "infty", "pi": "pi", "union": "cup", "degrees": "degree",
                   "degree": "degree", "sqrt": "sqrt", "cbrt": "cbrt", "percent": "%", "pct": "%", "in": "in",
                   "mod": "bmod", "choose": "choose", "cup": "cup", "approx": "approx"}  # fmt: skip
@@ -193,12 +199,13 @@ _SHORT_WORDS = frozenset("odd yes red two one six ten all any can may saw was th
 
 
 def refuses_as_unit(words: str) -> bool:
-    """Return whether text after a number retracts it ("5 is wrong") instead of naming a unit."""
+    """Return whether text after a number retracts or changes it ("5 is wrong", "5 or 6") instead of naming a unit."""
     first = words.lower().split()[:1]
     return (
         len(words) > 60
         or first in (["squared"], ["cubed"], ["plus"], ["minus"], ["half"])
         or any(word in _REFUSED_UNITS for word in re.findall(r"[a-z]+", words.lower()))
+        or _ANOTHER_VALUE.search(words.lower()) is not None
     )
 
 

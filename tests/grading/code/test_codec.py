@@ -281,6 +281,34 @@ def test_only_objects_that_the_tests_pass_can_be_used(pair: Pair) -> None:
     assert secret == [31337]
 
 
+class Item:
+    """A class of the tests, of which the program is told with the first instance."""
+
+
+@pytest.mark.parametrize("wrap", [lambda one, two: [one, [two]], lambda one, two: [one, {"key": two}]])
+@pytest.mark.parametrize("own", [lambda: lambda: None, Item])
+def test_objects_of_one_class_cross_alone_and_in_containers_of_one_message(pair: Pair, wrap: Any, own: Any) -> None:
+    one, two = own(), own()
+    both = tuple(wrap(one, two))
+    assert pair.tests.ask("echo", both) == both
+    changed: list[Any] = []
+    assert pair.tests.ask("echo", changed) is changed
+    changed.append(own())
+    assert pair.tests.ask("echo", (own(), changed))[1] == changed
+
+
+def test_what_a_message_that_is_not_sent_contained_is_sent_later(pair: Pair) -> None:
+    item, inner = Item(), [Item()]
+    with pytest.raises(Exception, match="records"):
+        pair.tests.ask("echo", (item, inner, [np.zeros(1, dtype=[("a", int)])]))
+    assert pair.tests.ask("echo", (item, inner)) == (item, inner)
+    inner.append(np.zeros(1, dtype=[("a", int)]))
+    with pytest.raises(Exception, match="records"):
+        pair.tests.ask("echo", inner)
+    inner[1] = 5
+    assert pair.tests.ask("apply", len, inner) == 2
+
+
 JSON = st.recursive(
     st.none()
     | st.booleans()
@@ -318,7 +346,13 @@ class FixedResponse:
 @given(
     st.fixed_dictionaries(
         {"answer": st.sampled_from(["ok", "error", "x"]) | JSON, "v": st.lists(TAGGED | JSON, max_size=2) | JSON},
-        optional={"new": st.lists(JSON) | JSON, "set": JSON, "gone": JSON, "del": JSON},
+        optional={
+            "classes": st.lists(JSON) | JSON,
+            "new": st.lists(JSON) | JSON,
+            "set": JSON,
+            "gone": JSON,
+            "del": JSON,
+        },
     )
 )
 def test_a_hostile_message_only_ends_the_connection(message: dict[str, Any]) -> None:

@@ -60,6 +60,81 @@ assert f({1:2}.keys()) == {1}
 
 """,
     ),
+    "several functions of the test": (
+        "group",
+        "assert",
+        """def group(rows, key, *others, total=len):
+    groups = {}
+    for row in rows:
+        groups.setdefault((key(row), *(other(row) for other in others)), []).append(row)
+    return {name: total(rows) for name, rows in groups.items()}
+""",
+        """
+rows = [{"c": "x", "n": 1}, {"c": "y", "n": 2}, {"c": "x", "n": 3}]
+assert group(rows, lambda r: r["n"] % 2, total=lambda v: sum(r["n"] for r in v)) == {(1,): 4, (0,): 2}
+assert group(rows, lambda r: r["c"], *[lambda r: r["n"] > 1]) == {("x", False): 1, ("y", True): 1, ("x", True): 1}
+
+""",
+    ),
+    "notes of exceptions": (
+        "run",
+        "assert",
+        """class Failed(Exception): pass
+def run(*tasks):
+    errors = []
+    for number, task in enumerate(tasks):
+        try: task()
+        except Exception as error:
+            error.add_note(f"in task {number}")
+            errors.append(error)
+    failed = Failed("all")
+    failed.add_note("a note")
+    raise ExceptionGroup("failed", [*errors, failed])
+""",
+        """
+try: run(lambda: 1 // 0, lambda: 1, lambda: {}[0])
+except ExceptionGroup as group:
+    assert [error.__notes__ for error in group.exceptions] == [["in task 0"], ["in task 2"], ["a note"]]
+
+""",
+    ),
+    "levels of loggers that the tests set": (
+        "work",
+        "unittest",
+        """import logging
+log = logging.getLogger("work")
+verbose = logging.getLogger("verbose")
+verbose.setLevel(logging.DEBUG)
+def work():
+    for logger in (log, verbose):
+        logger.debug("d")
+        logger.info("i")
+        logger.error("e")
+""",
+        """
+import logging, unittest
+class T(unittest.TestCase):
+    def test_root(self):
+        with self.assertLogs(level="INFO") as caught:
+            work()
+        self.assertEqual([record.getMessage() for record in caught.records], ["i", "e", "i", "e"])
+    def test_one(self):
+        with self.assertLogs("work", "DEBUG") as caught:
+            work()
+        self.assertEqual(caught.output, ["DEBUG:work:d", "INFO:work:i", "ERROR:work:e"])
+        with self.assertLogs("verbose", "DEBUG") as caught:
+            work()
+        self.assertEqual(len(caught.output), 3)
+    def test_none(self):
+        logging.disable(logging.ERROR)
+        try:
+            with self.assertNoLogs("work"):
+                work()
+        finally:
+            logging.disable(logging.NOTSET)
+
+""",
+    ),
     "changing in place and returning a number": (
         "dedupe",
         "assert",

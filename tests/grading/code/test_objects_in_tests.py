@@ -184,3 +184,76 @@ def test_expected_values_are_reported_only_when_asked(pool: SandboxPool) -> None
     assert "got 1, expected 31337" in shown.outcomes[0].message
     raised = grade_program_sync(pool, "def f(x): return [][x]", tests)
     assert "IndexError: list index out of range" in raised.outcomes[0].message
+
+
+LIBRARY_RESULTS = """
+import argparse, collections, functools, io, ipaddress, statistics, types, urllib.parse
+import xml.etree.ElementTree as ET
+assert f("types.SimpleNamespace(a=1)") == types.SimpleNamespace(a=1)
+assert f("argparse.Namespace(a=[1])") == argparse.Namespace(a=[1])
+assert f("argparse.Namespace(a=[1])") != argparse.Namespace(a=[2])
+assert f("collections.ChainMap({1: 2}, {3: 4})") == collections.ChainMap({1: 2, 3: 4})
+assert f("collections.UserDict(a=1)") == {"a": 1} == f("types.MappingProxyType({'a': 1})")
+assert f("collections.UserList([1, 2])") == [1, 2] != f("collections.UserList([2, 1])")
+assert f("statistics.NormalDist(0, 2)") == statistics.NormalDist(0, 2)
+assert f("statistics.NormalDist(0, 2)") == f("statistics.NormalDist(0, 2)") != f("statistics.NormalDist(1, 2)")
+assert isinstance(f("ipaddress.ip_address('1.2.3.4')"), ipaddress.IPv4Address)
+assert isinstance(f("io.StringIO('a')"), io.StringIO) and not isinstance(f("io.BytesIO()"), io.StringIO)
+assert isinstance(f("ET.fromstring('<a/>')"), ET.Element)
+assert isinstance(f("functools.partial(int)"), functools.partial)
+assert isinstance(f("urllib.parse.urlparse('http://a')"), urllib.parse.ParseResult)
+assert isinstance(f("Words('a b')"), collections.abc.Sequence)
+assert not isinstance(f("Words('a b')"), collections.abc.Mapping)
+"""
+LIBRARY_ARGUMENTS = """
+import argparse, ast, collections, ipaddress
+class Own(collections.UserDict): pass
+def measure(value: Own, unit: str = "m") -> int: return len(value)
+assert f("list(x.__annotations__)", measure) == ["value", "unit", "return"]  # functools.singledispatch reads them
+assert f("isinstance(x, argparse.Namespace) and vars(x)", argparse.Namespace(a=1)) == {"a": 1}
+assert f("[node.id for node in ast.walk(x) if isinstance(node, ast.Name)]", ast.parse("a + b")) == ["a", "b"]
+assert f("isinstance(x, collections.abc.Mapping) and dict(x)", Own(a=1)) == {"a": 1}
+assert f("isinstance(x, ipaddress.IPv6Address)", ipaddress.ip_address("::1")) is True
+"""
+LIBRARY_PROGRAM = """
+import argparse, ast, collections, functools, io, ipaddress, statistics, types, urllib.parse
+import xml.etree.ElementTree as ET
+class Words(collections.abc.Sequence):
+    def __init__(self, text): self.words = text.split()
+    def __getitem__(self, at): return self.words[at]
+    def __len__(self): return len(self.words)
+def f(text, x=None): return eval(text, {**globals(), "x": x})
+"""
+
+
+def test_objects_of_the_standard_library_are_of_their_class_and_equal_by_content(pool: SandboxPool) -> None:
+    for test in (LIBRARY_RESULTS, LIBRARY_ARGUMENTS):
+        verdict = grade_program_sync(pool, LIBRARY_PROGRAM, FunctionTests("f", test, "assert", limits=LIMITS))
+        assert [(item.name, item.message) for item in verdict.outcomes if not item.passed] == []
+
+
+CLAIMED = """
+class {name}:
+    __dict__ = __eq__ = keys = property(lambda self: {{}})
+    __module__, mean, stdev = "{module}", 0, 0
+    def __eq__(self, other): return True
+    def __iter__(self): return iter(())
+    def __len__(self): return 0
+def f(): return {name}()
+"""
+
+
+def test_a_class_with_a_name_of_the_library_decides_nothing(pool: SandboxPool) -> None:
+    for name, expected in (
+        ("argparse.Namespace", "argparse.Namespace(a=1)"),
+        ("types.SimpleNamespace", "types.SimpleNamespace(a=1)"),
+        ("collections.UserDict", "{1: 2}"),
+        ("collections.UserList", "[3]"),
+        ("statistics.NormalDist", "statistics.NormalDist(0, 1)"),
+        ("decimal.Decimal", "decimal.Decimal(5)"),
+        ("unittest.mock._ANY", "5"),
+    ):
+        module, _, cls = name.rpartition(".")
+        test = f"import {module}\nassert f() == {expected}"
+        program = CLAIMED.format(name=cls, module=module)
+        assert not grade_program_sync(pool, program, FunctionTests("f", test, "assert", limits=LIMITS)).correct, name

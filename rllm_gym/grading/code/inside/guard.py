@@ -11,7 +11,7 @@ from __future__ import annotations
 import copy
 import re
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from .argument_mutation import (
@@ -372,6 +372,9 @@ class GuardedPeer(Peer):
         plain = facts.get("plain")
         if link is None:
             return NotImplemented
+        content = _LIBRARY_CONTENT.get((facts["module"], facts["name"]))
+        if content is not None and (type(right) is type(left) or isinstance(right, _comparable(left))):
+            return content(left) == content(right)
         if not isinstance(right, Remote):
             # A class that the test names may define when its objects equal numbers or lists.
             own = facts.get("own_equality") is True and type(left) in self._named and type(left).__name__ != "Solution"
@@ -642,6 +645,24 @@ class GuardedPeer(Peer):
 def seed(value: int) -> None:
     """Ask the same questions again in another run."""
     _random.seed(value)
+
+
+_LIBRARY_CONTENT: dict[tuple[str, str], Callable[[Any], Any]] = {
+    ("argparse", "Namespace"): vars,
+    ("types", "SimpleNamespace"): vars,
+    ("collections", "ChainMap"): dict,
+    ("collections", "UserDict"): dict,
+    ("collections", "UserList"): list,
+    ("builtins", "mappingproxy"): dict,
+    ("statistics", "NormalDist"): lambda value: (value.mean, value.stdev),
+}
+"""What objects of the standard library are compared by: it is copied, and compared on this side."""
+
+
+def _comparable(value: Any) -> tuple[type, ...]:
+    """Return the classes of which objects may equal one of the standard library."""
+    shown = value.__class__
+    return (shown, dict) if issubclass(shown, Mapping) else (shown, list) if issubclass(shown, Sequence) else (shown,)
 
 
 def _links(value: Any, depth: int = 3) -> Iterator[Link]:

@@ -13,7 +13,7 @@ from .lazy_random import LazyRandom
 from .operations import Operations
 from .proxies import ARITHMETIC, NAMES, Remote
 
-_READABLE = frozenset({"__name__", "__qualname__", "__doc__"})
+_READABLE = frozenset({"__name__", "__qualname__", "__doc__", "__annotations__"})
 _FRAMES = frozenset({"gi_frame", "gi_code", "cr_frame", "cr_code", "ag_frame", "ag_code", "tb_frame", "tb_next"})
 _OTHER_VALUES = 4
 _CHANGING = frozenset(
@@ -132,7 +132,8 @@ class ObjectServer:
 
     def _check_name(self, target: Any, name: str) -> None:
         private = name.startswith("__") and name.endswith("__") and name not in _READABLE
-        if name == "__dict__" and type(target).__module__ == self.test_module and not isinstance(target, type):
+        own = type(target).__module__ == self.test_module and not isinstance(target, type)
+        if name == "__dict__" and (own or is_data(target)):
             return
         if private or name in _FRAMES:
             raise AttributeError(f"{type(target).__name__!r} object has no attribute {name[:100]!r}")

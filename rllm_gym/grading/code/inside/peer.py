@@ -88,6 +88,8 @@ class Peer:
         self._exports: dict[int, list[Any]] = {}
         self._export_numbers: dict[int, int] = {}
         self._classes: dict[int, RemoteType] = {}
+        self._new_classes: list[list[Tree]] = []
+        """Descriptions of the classes of this side that the other side has not been sent yet."""
         self._next_export = 1
         self._errors: dict[int, BaseException] = {}
         """The last builtin exceptions by number: this side's own ones have positive numbers."""
@@ -237,17 +239,25 @@ class Peer:
 
     def _send(self, question: bool, message: dict[str, Any], values: Any) -> None:
         self._codec.begin()
-        message["v"] = self._codec.encode_nested(values)
-        message |= self.heap.write(self._codec)
+        try:
+            message["v"] = self._codec.encode_nested(values)
+            message |= self.heap.write(self._codec)
+        except Uncodable:
+            self.heap.forget_unsent()
+            raise
         message |= self.attach()
         if self.reports_unused:
             message["unused"] = [
                 number for number, entry in self._exports.items() if sys.getrefcount(entry[0]) == _ALONE
             ]
+        if self._new_classes:
+            message["classes"] = self._new_classes
         if self.released:
             message["del"], self.released = self.released, []
         data = dumps(message, separators=(",", ":"), check_circular=False).encode()
         self._transport.send(question, self.outgoing(data))
+        # Only now: the classes of a message that could not be sent are described in the next one.
+        self._new_classes = []
 
     def _received(self) -> tuple[bool, bytes]:
         try:
@@ -271,6 +281,9 @@ class Peer:
         self._opening += 1
         try:
             self._codec.begin()
+            # Before all values and containers, which may be read in another order than they were written in.
+            for description in expect(message.get("classes", []), list):
+                self._make_class(*expect(description, list))
             self.heap.read(self._codec, message)
             values = self._codec.decode_nested(message["v"])
             self.heap.read_gone(message)
@@ -384,10 +397,8 @@ class Peer:
     def _class_to_tree(self, cls: type) -> Tree:
         if isinstance(cls, RemoteType):
             return self._home(cls._rllm_class_link)
-        known = id(cls) in self._export_numbers
-        number = self._export(cls)
-        if known:
-            return ["X", number]
+        if id(cls) in self._export_numbers:
+            return ["X", self._export(cls)]
         bases: list[Tree] = []
         for base in cls.__bases__:
             if issubclass(base, BaseException):
@@ -408,7 +419,10 @@ class Peer:
         }
         # That of a class may be one of the program; those of the library are no concern of a test.
         own = type(cls).__module__ == "solution"
-        return ["X", number, facts, bases, self._class_to_tree(type(cls)) if own else None]
+        meta = self._class_to_tree(type(cls)) if own else None
+        number = self._export(cls)
+        self._new_classes.append([number, facts, bases, meta])
+        return ["X", number]
 
     def _error_to_tree(self, error: BaseException) -> Tree:
         try:
@@ -417,14 +431,14 @@ class Peer:
             arguments = [_text(str(error))]
         cause = self._codec.encode(error.__cause__) if error.__cause__ is not None else None
         trace = getattr(error, "_rllm_trace", "")
-        trace = trace if type(trace) is str else ""
+        texts = [_text(trace if type(trace) is str else ""), *_notes_of(error)]
         if _BUILTIN_ERRORS.get(type(error).__name__) is type(error):
-            return ["err", type(error).__name__, arguments, cause, _text(trace), self._error_number(error)]
+            return ["err", type(error).__name__, arguments, cause, texts, self._error_number(error)]
         kind = self._codec.encode(type(error))
         if kind[0] == "g":
             state = {name: value for name, value in vars(error).items() if name != "_rllm_trace" and is_simple(value)}
-            return ["ge", kind, arguments, cause, _text(trace), self._codec.encode(tuple(state.items()))]
-        return ["xe", self._export(error), kind, arguments, cause, _text(trace)]
+            return ["ge", kind, arguments, cause, texts, self._codec.encode(tuple(state.items()))]
+        return ["xe", self._export(error), kind, arguments, cause, texts]
 
     def _error_number(self, error: BaseException) -> int:
         for number, known in self._errors.items():
@@ -443,8 +457,8 @@ class Peer:
         tag, *rest = tree
         if tag == "o" and len(rest) == 1:
             return self.exported(rest[0])
-        if tag == "X" and len(rest) in (1, 4):
-            return self._class_from_tree(*rest)
+        if tag == "X" and len(rest) == 1:
+            return self._named_class(rest[0])
         if tag == "x" and len(rest) == 3:
             return self._proxy(*rest)
         if tag == "nt" and len(rest) == 2:
@@ -457,10 +471,15 @@ class Peer:
             return self._error(*rest)
         raise MalformedMessage("unknown tag")
 
-    def _class_from_tree(self, number: Any, facts: Any = None, bases: Any = None, meta: Any = None) -> RemoteType:
+    def _named_class(self, number: Any) -> RemoteType:
         known = self._classes.get(expect(number, int))
-        if known is not None:
-            return known
+        if known is None:
+            raise MalformedMessage("unknown class id")
+        return known
+
+    def _make_class(self, number: Any, facts: Any, bases: Any, meta: Any) -> None:
+        if expect(number, int) in self._classes:
+            raise MalformedMessage("a class is described twice")
         expect(facts, dict)
         for key in ("name", "module"):
             expect(facts.get(key), str)
@@ -471,8 +490,7 @@ class Peer:
         metaclass = RemoteType if meta is None else self._codec.decode(meta)
         if not isinstance(metaclass, type) or not issubclass(metaclass, RemoteType):
             raise MalformedMessage("the class of a class is not one")
-        self._classes[number] = created = proxies.make_class(facts, base_classes, Link(self, number), metaclass)
-        return created
+        self._classes[number] = proxies.make_class(facts, base_classes, Link(self, number), metaclass)
 
     def _base(self, tree: Any) -> type:
         base = self._codec.decode(tree)
@@ -522,7 +540,7 @@ class Peer:
             object.__setattr__(created, "_rllm_link", link)
         return created
 
-    def _builtin_error(self, name: Any, arguments: Any, cause: Any, trace: Any, number: Any) -> Any:
+    def _builtin_error(self, name: Any, arguments: Any, cause: Any, texts: Any, number: Any) -> Any:
         kind = _BUILTIN_ERRORS.get(expect(name, str))
         if kind is None:
             raise MalformedMessage("unknown name of an exception")
@@ -532,12 +550,12 @@ class Peer:
         number = -expect(number, int)  # what is the other side's own there is not so here
         held = self._errors.get(number)
         if type(held) is kind and number:
-            return held
+            return _with_notes(held, texts)
         error = _new_exception(kind, values)
         self._know_error(number, error)
-        return self._completed(error, cause, trace)
+        return self._completed(error, cause, texts)
 
-    def _library_error(self, cls: Any, arguments: Any, cause: Any, trace: Any, state: Any) -> Any:
+    def _library_error(self, cls: Any, arguments: Any, cause: Any, texts: Any, state: Any) -> Any:
         kind = self._codec.decode(cls)
         if not isinstance(kind, type) or not issubclass(kind, Exception) or isinstance(kind, RemoteType):
             raise MalformedMessage("the class of an exception is not a class of exceptions")
@@ -545,9 +563,9 @@ class Peer:
         for name, value in dict(self._codec.decode(state)).items():
             if type(name) is str and not name.startswith("__") and is_simple(value):
                 vars(error)[name] = value
-        return self._completed(error, cause, trace)
+        return self._completed(error, cause, texts)
 
-    def _error(self, number: Any, cls: Any, arguments: Any, cause: Any, trace: Any) -> Any:
+    def _error(self, number: Any, cls: Any, arguments: Any, cause: Any, texts: Any) -> Any:
         kind = self._codec.decode(cls)
         if not isinstance(kind, RemoteType) or not issubclass(kind, BaseException):
             raise MalformedMessage("the class of an exception is not a class of exceptions")
@@ -556,23 +574,23 @@ class Peer:
         link = None if held is None else link_of(held)
         if held is not None and link is not None and type(held) is kind:
             link.received += 1
-            return held
+            return _with_notes(held, texts)
         link = Link(self, number)
         link.received = 1
         error: Any = kind.__new__(kind, *values)
         error.args = tuple(values)
         error._rllm_link = link
         self._proxies[number] = error
-        return self._completed(error, cause, trace)
+        return self._completed(error, cause, texts)
 
-    def _completed(self, error: BaseException, cause: Any, trace: Any) -> BaseException:
+    def _completed(self, error: BaseException, cause: Any, texts: Any) -> BaseException:
         if cause is not None:
             found = self._codec.decode(cause)
             if not isinstance(found, BaseException):
                 raise MalformedMessage("the cause of an exception is not an exception")
             error.__cause__ = found
-        error._rllm_trace = expect(trace, str)[:2000]  # type: ignore[attr-defined]
-        return error
+        error._rllm_trace = expect(expect(texts, list)[0], str)[:2000]  # type: ignore[attr-defined]
+        return _with_notes(error, texts)
 
     # Called by stand-ins
 
@@ -654,6 +672,20 @@ def _is_public(name: Any, item: Any) -> bool:
 
 
 _PLAIN_BASES = (bool, int, float, complex, str, bytes, list, dict, tuple, set, frozenset)
+
+
+def _notes_of(error: BaseException) -> list[str]:
+    notes = getattr(error, "__notes__", None)
+    return [_text(note[:1000]) for note in notes[:20] if type(note) is str] if type(notes) is list else []
+
+
+def _with_notes(error: BaseException, texts: Any) -> BaseException:
+    """Add the notes that an exception has on the other side."""
+    known = _notes_of(error)
+    for note in expect(texts, list)[1:21]:
+        if expect(note, str) not in known:
+            error.add_note(note)
+    return error
 
 
 def _plain_base(cls: type) -> str | None:

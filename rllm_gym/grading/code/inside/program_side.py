@@ -214,6 +214,8 @@ class ProgramSide:
             return self._patch(*operands)
         if operation == "unpatch":
             return self._unpatch(*operands)
+        if operation == "log level":
+            return _set_log_level(*operands)
         if operation == "seed":
             return _seed(*operands)
         if operation == "call" and self._undefined:
@@ -353,6 +355,14 @@ def _contents(value: Any, base: str) -> Any:
     if kind in (list, tuple, set, frozenset, bytes):
         return kind(kind.__iter__(value))
     return kind(value)
+
+
+def _set_log_level(name: str | None, level: int) -> None:
+    logging = sys.modules.get("logging")
+    if logging is not None and name is None:
+        logging.disable(level)
+    elif logging is not None:
+        logging.getLogger(name).setLevel(level)
 
 
 def _seed(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import sys
 import types
+from abc import ABCMeta
 from collections import namedtuple
 from collections.abc import Callable
 from typing import Any, NamedTuple, Protocol
@@ -566,6 +567,43 @@ _OF_NAMED_TUPLES = frozenset(
 """Special methods of named tuples that are forwarded. They are compared, and iterated, as tuples."""
 
 
+_NOT_SHOWN = frozenset({"asyncio", "_asyncio", "concurrent", "numbers", "decimal", "_decimal", "fractions", "datetime"})
+"""Modules that treat objects of their own classes as theirs alone, or whose objects are copied."""
+
+
+def library_class(facts: dict[str, Any]) -> type | None:
+    """Return the class of the standard library that a stand-in stands for; ``None`` if it is another, or not loaded."""
+    module, name = facts["module"], facts["name"]
+    if (module, name) == ("builtins", "mappingproxy"):
+        return types.MappingProxyType
+    root = module.split(".")[0]
+    if root not in sys.stdlib_module_names or root in _NOT_SHOWN:
+        return None
+    found = getattr(sys.modules.get(module), name, None)
+    return found if isinstance(found, type) and found.__module__ == module != "builtins" else None
+
+
+_registered = set[type]()
+
+
+def _shown_class(value: Any) -> type:
+    """Return what ``isinstance(value, Namespace)`` asks for after the type, when it asks: modules are loaded later.
+
+    An object of the standard library shows its class, and the class of another one is registered with the abstract
+    classes that it derives from.
+    """
+    kind: Any = type(value)
+    found = library_class(kind._rllm_facts)
+    if found is None and kind not in _registered:
+        _registered.add(kind)
+        for base in kind.__mro__:
+            facts = base._rllm_facts if isinstance(base, RemoteType) else {}
+            abstract = library_class(facts) if facts else None
+            if type(abstract) is ABCMeta:
+                ABCMeta.register(abstract, kind)
+    return found or kind
+
+
 class _Forwarded:
     """An attribute of a class of the other side, for code that looks for it in the class."""
 
@@ -609,6 +647,8 @@ def make_class(
     }
     if not link.peer.guarded:
         names |= {name: _Forwarded(name) for name in facts["names"]}
+    if not any(issubclass(base, BaseException) for base in bases) and (bases or facts["module"] != "solution"):
+        names["__class__"] = property(_shown_class)
     if facts["is_metaclass"] is True:
         bases = (*(base for base in bases if issubclass(base, RemoteType)), RemoteType)
     elif facts["fields"] is not None:

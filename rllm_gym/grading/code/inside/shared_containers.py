@@ -108,14 +108,18 @@ class SharedContainers:
         self._copies.clear()
         news: list[Tree] = []
         changes: list[Tree] = []
+        written: list[tuple[_ContainerEntry, Any]] = []
         for number, entry in list(self._entries.items()):
             if entry.snapshot is not _MISSING and _differs(entry.obj, entry.snapshot):
-                entry.snapshot = snapshot_of(entry.obj)
+                written.append((entry, snapshot_of(entry.obj)))
                 changes.append([number, *_contents_to_tree(codec, entry.obj)])
-        while self._fresh:
-            entry = self._entries[number := self._fresh.pop()]
-            entry.snapshot = snapshot_of(entry.obj)
+        for number in self._fresh:  # which grows: the elements may be new as well
+            entry = self._entries[number]
+            written.append((entry, snapshot_of(entry.obj)))
             news.append([number, *_contents_to_tree(codec, entry.obj)])
+        for entry, snapshot in written:
+            entry.snapshot = snapshot
+        self._fresh.clear()
         self._copies.clear()
         gone = []
         # While a message is read, nothing else references its new containers yet.
@@ -128,6 +132,12 @@ class SharedContainers:
             if trees:
                 message[key] = trees
         return message
+
+    def forget_unsent(self) -> None:
+        """Forget the new containers of a message that was not sent: the other side does not know them."""
+        for number in self._fresh:
+            self._forget(number)
+        self._fresh.clear()
 
     # Reading
 

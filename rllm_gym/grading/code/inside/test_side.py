@@ -351,6 +351,8 @@ class TestSide:
                 import numpy as np
 
                 np.random.seed = self._seeding(np.random.seed, "numpy")
+        if "logging" in text or "caplog" in text or "Logs(" in text:
+            self._forward_log_levels()
         if "approx" in text:
             _require_items_for_approx()
         for module, names in _OF_OBJECTS.items():
@@ -365,6 +367,22 @@ class TestSide:
             self.peer.ask("seed", name, args, kwargs)
 
         return seed
+
+    def _forward_log_levels(self) -> None:
+        import logging
+
+        set_level, disable = logging.Logger.setLevel, logging.disable
+
+        def set_both(logger: logging.Logger, level: int | str) -> None:
+            set_level(logger, level)
+            self.peer.ask("log level", logger.name, logger.level)
+
+        def disable_both(level: int = logging.CRITICAL) -> None:
+            disable(level)
+            self.peer.ask("log level", None, logging.root.manager.disable)
+
+        logging.Logger.setLevel = set_both  # type: ignore[method-assign, assignment]
+        logging.disable = disable_both
 
     def _asking(self, module: str, name: str, function: Any) -> Any:
         def asked(target: Any = None, /, *args: Any, **kwargs: Any) -> Any:
@@ -411,7 +429,7 @@ def _log(name: str, level: int, text: str) -> None:
 
     logging.lastResort = None
     logger = logging.getLogger(name)
-    if logger.isEnabledFor(level):
+    if logger.manager.disable < level:  # its own level has been checked by the program's side, which may have set it
         logger.handle(logging.LogRecord(name, level, "solution.py", 0, text, (), None))
 
 
