@@ -18,10 +18,10 @@ from rllm_gym.core import RllmGymError
 from rllm_gym.engine.env_creation import is_game
 
 
-def add_environment_arguments(parser: argparse.ArgumentParser, *, optional: bool = False) -> None:
-    """Add the arguments that every command with an environment has."""
+def add_environment_arguments(parser: argparse.ArgumentParser, *, several: bool = False) -> None:
+    """Add the arguments that every command with an environment has; ``several``: any number of ids."""
     parser.add_argument(
-        "env", metavar="ENV", nargs="?" if optional else None, help="environment id (see `rllm-gym list`)"
+        "env", metavar="ENV", nargs="*" if several else None, help="environment id (see `rllm-gym list`)"
     )
     parser.add_argument(
         "--kwarg",

@@ -30,7 +30,7 @@ class Attempt(Protocol):
     Attributes:
         stop_reason: Why it ended.
         error: The error after which it cannot continue; also set while the attempt is being cleaned up.
-        prompt_tokens, sampled_tokens: Number of tokens so far.
+        prompt_tokens, input_tokens, sampled_tokens: Number of tokens so far.
         seconds: Waiting time in seconds by phase, so far.
     """
 
@@ -40,6 +40,9 @@ class Attempt(Protocol):
 
     @property
     def prompt_tokens(self) -> int: ...
+
+    @property
+    def input_tokens(self) -> int: ...
 
     @property
     def sampled_tokens(self) -> int: ...

@@ -30,6 +30,7 @@ class ConversationSampler:
         weights: Name of the weights that sample the replies.
         messages: The messages of the latest request.
         prompt_tokens: Number of tokens appended to the context.
+        input_tokens: Number of tokens of the prompts, each of which is counted as a whole: what endpoints bill.
         sampled_tokens: Number of tokens sampled.
         seconds: Seconds spent rendering and waiting for replies.
     """
@@ -43,6 +44,7 @@ class ConversationSampler:
     weights: str = ""
     messages: tuple[dict[str, Any], ...] = ()
     prompt_tokens: int = 0
+    input_tokens: int = 0
     sampled_tokens: int = 0
     seconds: dict[str, float] = field(default_factory=lambda: {"sample": 0.0, "render": 0.0})
     _tools: str | None = None
@@ -119,7 +121,9 @@ class ConversationSampler:
                 "one reply; a sampler with returns_tokens=True must return at least one id, and one log-prob "
                 "per id"
             )
-        self.sampled_tokens += len(completion.ids)
+        prompt, sampled = completion.usage or (len(request.ids), len(completion.ids))
+        self.input_tokens += prompt
+        self.sampled_tokens += sampled
         return completion
 
     def append(self, completion: Completion) -> TurnTokens | None:

@@ -54,6 +54,10 @@ class Rollout:
         return self.sampler.prompt_tokens
 
     @property
+    def input_tokens(self) -> int:
+        return self.sampler.input_tokens
+
+    @property
     def sampled_tokens(self) -> int:
         return self.sampler.sampled_tokens
 

@@ -45,6 +45,10 @@ class WorkflowAttempt:
         return sum(session.sampler.prompt_tokens for session in self._context.sessions.values())
 
     @property
+    def input_tokens(self) -> int:
+        return sum(session.sampler.input_tokens for session in self._context.sessions.values())
+
+    @property
     def sampled_tokens(self) -> int:
         return sum(session.sampler.sampled_tokens for session in self._context.sessions.values())
 
