@@ -37,7 +37,7 @@ from rllm_gym.engine import (
     save_episodes,
     write_manifest,
 )
-from rllm_gym.engine.env_creation import is_game, make_env_with_split
+from rllm_gym.engine.env_creation import is_environment, is_game, make_env_with_split
 from rllm_gym.samplers import Sampler, SamplerError, SamplingParams
 
 Engine = AgentExecutionEngine | AgentWorkflowEngine
@@ -71,7 +71,7 @@ def main(argv: list[str]) -> int:
         for cell, name in zip(cells, names, strict=True)
     ]
     for evaluation in evaluations if call.resume else ():
-        evaluation.resume(needed=len(cells) == 1)
+        evaluation.resume(needed=folder is None)
     try:
         complete = asyncio.run(_run(evaluations))
     finally:
@@ -307,13 +307,13 @@ def _environment(options: argparse.Namespace, *, workflow: bool) -> tuple[dict[s
     split = kwargs.get("split", options.split or "test")
     if options.split not in (None, split):
         raise CommandError(f"--split {options.split} conflicts with --kwarg split={split}")
-    if not workflow and is_game(options.env):
+    if not workflow and is_game(options.env) and not is_environment(options.env):
         raise CommandError(
             f"{options.env} is a game of several agents: --agent must be a workflow, e.g. "
             "rllm_gym.engine.workflows:SelfPlay"
         )
     with creation_errors(options.env):
-        env, kwargs = make_env_with_split(options.env, kwargs, split)
+        env, kwargs = make_env_with_split(options.env, kwargs, split, game=workflow)
     try:
         if options.split is not None and "split" not in kwargs:
             raise CommandError(f"--split {options.split}: {options.env} has no splits (no parameter `split`)")

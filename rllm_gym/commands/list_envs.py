@@ -11,8 +11,8 @@ from rich.markdown import Markdown
 from rich.table import Table
 from rich.text import Text
 
+from rllm_gym.commands.env_arguments import unknown_environment
 from rllm_gym.commands.env_docs import EnvDocs, all_env_docs, as_markdown, env_docs
-from rllm_gym.commands.errors import CommandError
 from rllm_gym.commands.terminal import visible
 from rllm_gym.envs import MINIWOB
 
@@ -39,7 +39,7 @@ def main(argv: list[str]) -> int:
     elif options.env in gymnasium.registry:
         chosen = [env_docs(options.env)]
     else:
-        raise CommandError(f"unknown environment {options.env!r}; run `rllm-gym list` for all ids")
+        raise unknown_environment(options.env)
 
     if options.json:
         print(json.dumps([_as_json(entry) for entry in chosen], indent=2, ensure_ascii=False))

@@ -252,6 +252,24 @@ def test_a_workflow_is_evaluated_by_role(tmp_path: Path) -> None:
         assert word in result.stdout
 
 
+def test_a_game_is_evaluated_against_an_opponent(tmp_path: Path) -> None:
+    (tmp_path / "squares.txt").write_text("\n".join("519283746"))
+    command = (
+        "eval",
+        "rllm/TicTacToe-v0",
+        "--model.path",
+        f"scripted:{tmp_path}/squares.txt",
+        "--limit",
+        "12",
+        "--json",
+    )
+    easy, hard = (only_result(rllm_gym(*command, "-k", f"opponent={name}").stdout) for name in ("random", "oracle"))
+    assert easy["faults"] == hard["faults"] == {}
+    assert easy["split"] == "test"
+    assert easy["mean_reward"]["value"] > hard["mean_reward"]["value"]
+    assert_brief_error(rllm_gym(*command, "-k", "opponent=me"), "opponents random, oracle")
+
+
 def test_each_role_can_use_its_own_adapter(tmp_path: Path, tiny: Path, adapter: Path) -> None:
     command = ("eval", "rllm/Math-v0", "--agent", f"{WORKFLOWS}:SolverJudge", "--agent-kwarg", "solvers=1")
     command += ("--limit", "2", "--sampling.temperature", "0", "--sampling.max-tokens", "6", "--json")
@@ -283,7 +301,7 @@ def test_options_that_a_workflow_does_not_support_are_one_line_errors(replies: P
             ["rllm/Math-v0", "--agent", f"{WORKFLOWS}:SolverJudge", "--role", "judge=x"],
             ["requires a local --model.path"],
         ),
-        (["rllm/TicTacToe-v0"], ["game of several agents", "SelfPlay"]),
+        (["classic/tictactoe-v3"], ["game of several agents", "SelfPlay"]),
     ]
     for options, words in cases:
         assert_brief_error(rllm_gym("eval", *options, "--model.path", f"scripted:{replies}"), *words)
