@@ -9,7 +9,7 @@
 
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-llm test test-long test-gauntlet test-integrations lint format docs clean
+.PHONY: help setup demo demo-llm test test-long test-gauntlet test-integrations lint format docs release clean
 
 BIN := .venv/bin
 TESTS ?= tests
@@ -71,8 +71,12 @@ format: setup ## format the code and apply ruff's fixes
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
-docs: setup ## generate docs/environments.md from the class docstrings
+docs: setup ## generate docs/environments.md from the class docstrings, and docs/tested-with.md from the pinned versions
 	$(BIN)/rllm-gym list --markdown > docs/environments.md
+	$(BIN)/python scripts/tested_with.py > docs/tested-with.md
+
+release: setup ## build sdist and wheel in dist, check them on Python 3.11 to 3.13 (TAG=1: create the tag, too)
+	@scripts/release.sh
 
 clean: ## remove .venv, caches and build outputs, but no runs
 	rm -rf .venv .mcp-servers .integrations build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import pytest
 from commands.command_line import assert_brief_error, only_result, rllm_gym
 from samplers.hostile_endpoint import HostileEndpoint, answer
 
+from rllm_gym.commands.eval_options import file_names, read_options
 from rllm_gym.commands.eval_results import as_markdown
 from rllm_gym.engine import load_episodes
 from rllm_gym.engine.metrics import compare_paired
@@ -113,6 +115,24 @@ def test_tokens_and_cost_are_those_that_an_endpoint_reports() -> None:
     assert requests >= 2
     assert (result["input_tokens"], result["sampled_tokens"]) == (1000 * requests, 10 * requests)
     assert result["cost"] == pytest.approx((1000 * 3 + 10 * 50) * requests / 1e6)
+
+
+def test_the_documented_file_is_valid(folder: Path) -> None:
+    page = (Path(__file__).resolve().parents[2] / "docs" / "evaluation.md").read_text()
+    (example,) = re.findall(r"```yaml\n(.*?)```", page, re.DOTALL)
+    (folder / "suite.yaml").write_text(example)
+    cells = read_options(["--config", str(folder / "suite.yaml"), "--limit", "5"])
+    assert [cell.env for cell in cells] == ["rllm/FrozenLake-v0", "rllm/Math-v0", "rllm/Code-v0"] * 2
+    assert [(cell.limit, cell.samples, cell.temperature) for cell in cells[:3]] == [
+        (5, 1, 1.0),
+        (5, 1, 0.0),
+        (5, 10, 1.0),
+    ]
+    assert [(cell.dtype, cell.url, cell.price) for cell in cells[::3]] == [
+        ("bfloat16", None, None),
+        (None, "http://localhost:8000/v1", [0.1, 0.4]),
+    ]
+    assert len(set(file_names(cells))) == 6
 
 
 def test_mistakes_in_the_file_are_one_line_errors(folder: Path) -> None:

@@ -118,6 +118,8 @@ def test_every_option_in_a_shown_command_exists() -> None:
     for page in (
         "README.md",
         "docs/training.md",
+        "docs/evaluation.md",
+        "docs/multiagent.md",
         "docs/fine-tuning.md",
         "docs/serving.md",
         "CONTRIBUTING.md",
