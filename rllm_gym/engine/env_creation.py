@@ -49,8 +49,10 @@ def make_env(source: str | Callable[..., Any], kwargs: Mapping[str, Any], *, gam
             return pettingzoo.make("aec", source.rpartition(":")[2], **kwargs)
         return gymnasium.make(source, **kwargs)
     except gymnasium.error.UnregisteredEnv as error:
-        assert isinstance(source, str)
-        raise type(error)(f"unknown environment {source!r}{nearest_id(source)}") from error
+        hint = nearest_id(str(source))
+        if not hint:  # Gymnasium's message names the nearest one of its own
+            raise
+        raise type(error)(f"unknown environment {source!r}{hint}") from error
     except TypeError as error:
         if (explanation := _argument_problem(source, kwargs, str(error), game)) is None:
             raise
