@@ -119,8 +119,7 @@ def _mean(groups: Sequence[Sequence[float]]) -> dict[str, float | None] | None:
 
 def _is_cut(episode: Episode) -> bool:
     """Return whether a token limit cut a reply or ended the episode."""
-    turns = [step.tokens for trajectory in episode.trajectories for step in trajectory.steps]
-    return episode.stop_reason in _CUT or any(turn is not None and turn.finish_reason == "length" for turn in turns)
+    return episode.stop_reason in _CUT or episode.usage.get("truncated_replies", 0) > 0
 
 
 # Output

@@ -197,8 +197,8 @@ class Episode:
         info: Info of the last step.
         schema_version: Version of the file format.
         metrics: Further metrics of the whole episode, such as ``{"judge_agreed": 1.0}``.
-        usage: ``input_tokens``, those of all prompts, each counted as a whole, and ``sampled_tokens``, of the last
-            attempt; 0 if an endpoint reports neither ids nor numbers.
+        usage: Of the last attempt ``input_tokens``, those of all prompts, each counted as a whole, ``sampled_tokens``
+            (both 0 if an endpoint reports neither ids nor numbers), and ``truncated_replies``, cut by a token limit.
     """
 
     episode_id: str

@@ -30,7 +30,8 @@ class Attempt(Protocol):
     Attributes:
         stop_reason: Why it ended.
         error: The error after which it cannot continue; also set while the attempt is being cleaned up.
-        prompt_tokens, input_tokens, sampled_tokens: Number of tokens so far.
+        prompt_tokens, sampled_tokens: Number of tokens so far.
+        usage: Counts for the record.
         seconds: Waiting time in seconds by phase, so far.
     """
 
@@ -42,7 +43,7 @@ class Attempt(Protocol):
     def prompt_tokens(self) -> int: ...
 
     @property
-    def input_tokens(self) -> int: ...
+    def usage(self) -> dict[str, int]: ...
 
     @property
     def sampled_tokens(self) -> int: ...

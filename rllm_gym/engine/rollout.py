@@ -54,8 +54,8 @@ class Rollout:
         return self.sampler.prompt_tokens
 
     @property
-    def input_tokens(self) -> int:
-        return self.sampler.input_tokens
+    def usage(self) -> dict[str, int]:
+        return self.sampler.usage
 
     @property
     def sampled_tokens(self) -> int:

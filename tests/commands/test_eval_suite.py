@@ -105,7 +105,7 @@ def test_a_suite_is_resumed_and_extended(folder: Path) -> None:
 
 def test_tokens_and_cost_are_those_that_an_endpoint_reports() -> None:
     reply = {
-        "choices": [{"message": {"content": "down"}, "finish_reason": "stop"}],
+        "choices": [{"message": {"content": "down"}, "finish_reason": "length"}],
         "usage": {"prompt_tokens": 1000, "completion_tokens": 10, "total_tokens": 1010},
     }
     with HostileEndpoint([answer(reply)]) as server:
@@ -114,6 +114,7 @@ def test_tokens_and_cost_are_those_that_an_endpoint_reports() -> None:
     requests = len([received for received in server.received if received.body])
     assert requests >= 2
     assert (result["input_tokens"], result["sampled_tokens"]) == (1000 * requests, 10 * requests)
+    assert result["truncated_fraction"] == 1
     assert result["cost"] == pytest.approx((1000 * 3 + 10 * 50) * requests / 1e6)
 
 
