@@ -11,7 +11,7 @@ import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
 from rllm_gym.commands.endpoint import add_endpoint_arguments
 from rllm_gym.commands.env_arguments import add_environment_arguments
@@ -60,7 +60,8 @@ _EXAMPLES = """examples:
 def read_options(argv: Sequence[str]) -> list[argparse.Namespace]:
     """Return the options of each evaluation: of each model on each environment. Those of one model follow each other.
 
-    Besides the options they have ``env_label`` and ``model_label``, whose pair is unique.
+    Besides the options they have ``env_label`` and ``model_label``, whose pair is unique, and ``identity``: the words
+    that tell it from others also if entries are added, or if there are more tasks and samples.
 
     Raises:
         CommandError: Options are unknown, which are all reported, one is missing, or a value is invalid.
@@ -85,11 +86,12 @@ def read_options(argv: Sequence[str]) -> list[argparse.Namespace]:
         unfinished = f": {call.run} has no final model, e.g. use {call.run}/best_model" if call.run else ""
         parser.error(f"--model.path is missing{unfinished}")
     cells = []
-    for (model, model_label, model_words), (env, env_label, env_words) in itertools.product(models, envs):
-        words = [*file_words, *env_words, *model_words]
+    for model, env in itertools.product(models, envs):
+        words = [*file_words, *env.words, *model.words]
         _check_names(parser, words, f"invalid options in {call.config}")
         cell = parser.parse_intermixed_args([*words, *argv])
-        cell.env, cell.env_label, cell.model, cell.model_label = env, env_label, model, model_label
+        cell.env, cell.env_label, cell.model, cell.model_label = env.name, env.label, model.name, model.label
+        cell.identity = [*env.identity, *model.identity]
         cell.seed = cell.seed or [0]
         if len(set(cell.seed)) < len(cell.seed):
             raise CommandError(f"--seed {cell.seed}: a seed is given twice")
@@ -103,9 +105,9 @@ def file_names(cells: Sequence[argparse.Namespace]) -> list[str]:
     """Return a name for the episodes of each evaluation, which stays the same if others are added to the call."""
     names = []
     for cell in cells:
-        model = "-".join(Path(cell.model_label.partition(" ")[0]).parts[-2:])
-        text = re.sub(r"[^\w@.=+-]+", "-", f"{cell.env_label.removeprefix('rllm/')}@{model}")[:100]
-        digest = hashlib.sha256(f"{cell.env_label}\n{cell.model_label}".encode()).hexdigest()
+        text = f"{cell.env.removeprefix('rllm/')}@{'-'.join(Path(cell.model).parts[-2:])}"
+        text = re.sub(r"[^\w@.=+-]+", "-", text)[:100]
+        digest = hashlib.sha256("\n".join(cell.identity).encode()).hexdigest()
         names.append(f"{text.strip('-.')}-{digest[:6]}.jsonl")
     return names
 
@@ -254,11 +256,19 @@ def _read_file(path: Path) -> dict[str, Any]:
     return content
 
 
-def _entries(listed: Any, what: str, key: str) -> list[tuple[str, str, list[str]]]:
-    """Return the name, a unique label and the own options of each entry of ``envs`` or ``models``."""
+class _Entry(NamedTuple):
+    """An entry of ``envs`` or ``models``: its id or path, a unique label, its own options, and what identifies it."""
+
+    name: str
+    label: str
+    words: list[str]
+    identity: list[str]
+
+
+def _entries(listed: Any, what: str, key: str) -> list[_Entry]:
     if isinstance(listed, str | Mapping):
         listed = [listed]
-    found: list[tuple[str, list[str]]] = []
+    found: list[tuple[str, list[str], list[str]]] = []
     for entry in listed:
         own = dict(entry) if isinstance(entry, Mapping) else {key: entry}
         name = own.pop(key, None)
@@ -270,13 +280,16 @@ def _entries(listed: Any, what: str, key: str) -> list[tuple[str, str, list[str]
             )
         if key == "path":
             own = {f"model.{option}" if option in ("device", "dtype") else option: own[option] for option in own}
-        found.append((name, _words(own)))
-    names = Counter(name for name, _ in found)
-    labels = [name if names[name] == 1 else " ".join([name, *map(_label, words)]) for name, words in found]
-    for label, count in Counter(labels).items():
+        lasting = {option: value for option, value in own.items() if option not in ("limit", "samples", "price")}
+        found.append((name, _words(own), [name, *_words(lasting)]))
+    names = Counter(name for name, *_ in found)
+    labels = [name if names[name] == 1 else " ".join([name, *map(_label, words)]) for name, words, _ in found]
+    for same, count in Counter(" ".join(map(_label, same)) for *_, same in found).items():
         if count > 1:
-            raise CommandError(f"{what}: {label} is given twice; give each once, or with different options")
-    return [(name, label, words) for (name, words), label in zip(found, labels, strict=True)]
+            raise CommandError(
+                f"{what}: {same} is given twice; give each once, or with other options than limit, samples and price"
+            )
+    return [_Entry(name, label, words, same) for (name, words, same), label in zip(found, labels, strict=True)]
 
 
 def _label(word: str) -> str:

@@ -134,6 +134,12 @@ def test_the_documented_file_is_valid(folder: Path) -> None:
         (None, "http://localhost:8000/v1", [0.1, 0.4]),
     ]
     assert len(set(file_names(cells))) == 6
+    # Their files stay the same if more is evaluated.
+    more = example.replace("limit: 1319", "limit: 20").replace(
+        "envs:\n", "envs:\n  - {id: rllm/Math-v0, kwargs: {tasks: math500}}\n"
+    )
+    (folder / "suite.yaml").write_text(more)
+    assert set(file_names(cells)) < set(file_names(read_options(["--config", str(folder / "suite.yaml")])))
 
 
 def test_mistakes_in_the_file_are_one_line_errors(folder: Path) -> None:
@@ -148,6 +154,7 @@ def test_mistakes_in_the_file_are_one_line_errors(folder: Path) -> None:
         ("{envs: [{id: rllm/Math-v0, seed: 1}], models: [m]}", ["'seed' of rllm/Math-v0", "top level"]),
         ("{envs: [{id: rllm/Math-v0, kwargs: 3}], models: [m]}", ["not a mapping of keyword arguments"]),
         ("{envs: [rllm/Math-v0, rllm/Math-v0], models: [m]}", ["rllm/Math-v0 is given twice"]),
+        ("{envs: [{id: rllm/Math-v0, limit: 3}, rllm/Math-v0], models: [m]}", ["is given twice"]),
         ("{envs: [rllm/Math-v0, rllm/FrozenLake-v0], models: [m], output: x.jsonl}", ["is one file, but there are 2"]),
         ("{envs: [rllm/Nothing-v0], models: [m]}", ["unknown environment 'rllm/Nothing-v0'"]),
         ("{envs: [rllm/Math-v0], models: [m], seed: [1, 1]}", ["a seed is given twice"]),
