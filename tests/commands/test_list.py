@@ -10,7 +10,7 @@ import gymnasium
 from commands.command_line import assert_brief_error, rllm_gym, rllm_gym_process
 
 from rllm_gym.commands.env_docs import all_env_docs
-from rllm_gym.envs import OWN_TASKS, TABLE
+from rllm_gym.envs import INTEGRATIONS, OWN_TASKS, TABLE
 from rllm_gym.multiagent import GAMES
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -24,7 +24,7 @@ def test_every_id_is_listed_with_a_summary_and_its_arguments() -> None:
         assert len(row["summary"].split()) >= 4
         assert "max_turns" in row["arguments"] or row["id"] in OWN_TASKS
     table = rllm_gym_process("list").stdout
-    assert all(env_id in table for env_id in [*TABLE, *OWN_TASKS, *GAMES])
+    assert all(env_id in table for env_id in [*TABLE, *OWN_TASKS, *GAMES, *INTEGRATIONS])
 
 
 def test_the_arguments_listed_are_those_that_gym_make_takes() -> None:
