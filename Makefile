@@ -9,7 +9,7 @@
 
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-llm test test-long test-gauntlet test-integrations lint format docs clean
+.PHONY: help setup demo demo-llm test test-long test-gauntlet test-integrations lint format docs release clean
 
 BIN := .venv/bin
 TESTS ?= tests
@@ -71,9 +71,13 @@ format: setup ## format the code and apply ruff's fixes
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
-docs: setup ## generate docs/environments.md from the class docstrings, and build the documentation site in site/
+docs: setup ## generate docs/environments.md and docs/tested-with.md, and build the documentation site in site/
 	$(BIN)/rllm-gym list --markdown > docs/environments.md
+	$(BIN)/python scripts/tested_with.py > docs/tested-with.md
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build
+
+release: setup ## build sdist and wheel in dist, check them on Python 3.11 to 3.13 (TAG=1: create the tag, too)
+	@scripts/release.sh
 
 clean: ## remove .venv, caches and build outputs, but no runs
 	rm -rf .venv .mcp-servers .integrations build dist site .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -1,3 +1,3 @@
 """The version of this package. The build reads it from this file."""
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"

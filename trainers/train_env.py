@@ -13,7 +13,7 @@ from rllm_gym.agents import BaseAgent, default_agent
 from rllm_gym.core import TextEnv, stream_seed
 from rllm_gym.data.taskset import EmptySplit
 from rllm_gym.engine import EpisodeSpec, Workflow
-from rllm_gym.engine.env_creation import is_game, make_env, make_env_with_split
+from rllm_gym.engine.env_creation import is_environment, is_game, make_env, make_env_with_split
 from rllm_gym.envs import DATASET_ID
 from rllm_gym.envs.dataset import load_prompts
 from trainers.config import ConfigError, EnvConfig
@@ -97,21 +97,23 @@ def open_train_env(config: EnvConfig, env: str | Callable[..., Any] | None = Non
         ConfigError: The id or the agent cannot be found, or the environment has no task set.
     """
     env = config.id if env is None else env
-    train, train_kwargs, reply_tokens = _open_split(env, config.kwargs, "train", config.train_kwargs)
-    validation, validation_kwargs = None, dict(config.kwargs)
-    if "split" in train_kwargs or config.validation_kwargs or isinstance(train, SeedTasks):
-        try:
-            validation, validation_kwargs, _ = _open_split(env, config.kwargs, "validation", config.validation_kwargs)
-        except ConfigError as error:
-            if config.validation_kwargs or not isinstance(error.__cause__, EmptySplit):
-                raise
     agent = make_agent(config)
     is_workflow = isinstance(agent(), Workflow)
-    if not is_workflow and isinstance(env, str) and is_game(env):
+    if not is_workflow and isinstance(env, str) and is_game(env) and not is_environment(env):
         raise ConfigError(
             f"env.id={env!r} is a PettingZoo environment of several agents, so env.agent must be a workflow, for "
             "example rllm_gym.engine.workflows:SelfPlay; see docs/multi-agent-training.md"
         )
+    train, train_kwargs, reply_tokens = _open_split(env, config.kwargs, "train", config.train_kwargs, is_workflow)
+    validation, validation_kwargs = None, dict(config.kwargs)
+    if "split" in train_kwargs or config.validation_kwargs or isinstance(train, SeedTasks):
+        try:
+            validation, validation_kwargs, _ = _open_split(
+                env, config.kwargs, "validation", config.validation_kwargs, is_workflow
+            )
+        except ConfigError as error:
+            if config.validation_kwargs or not isinstance(error.__cause__, EmptySplit):
+                raise
     return TrainEnv(
         env,
         None if is_workflow else agent,
@@ -179,7 +181,7 @@ def tasks_of(source: str | Callable[..., Any], kwargs: Mapping[str, Any]) -> Tas
 def sandbox_tier_of(train_env: TrainEnv) -> str:
     """Return the sandbox tier of programs run by the training environments; ``"none"`` if they run none."""
     with _creation_errors(train_env.env, train_env.train_kwargs):
-        env = make_env(train_env.env, train_env.train_kwargs)
+        env = make_env(train_env.env, train_env.train_kwargs, game=train_env.workflow is not None)
     try:
         return str((getattr(env, "metadata", None) or {}).get("sandbox_tier", "none"))
     finally:
@@ -187,14 +189,14 @@ def sandbox_tier_of(train_env: TrainEnv) -> str:
 
 
 def _open_split(
-    source: str | Callable[..., Any], kwargs: Mapping[str, Any], split: str, own: Mapping[str, Any]
+    source: str | Callable[..., Any], kwargs: Mapping[str, Any], split: str, own: Mapping[str, Any], game: bool
 ) -> tuple[TaskSequence, dict[str, Any], int]:
     """Return the tasks of the environment for training or validation, the arguments that it is created with, and the
     length of a reply that it asks for.
     """
     wanted = {**kwargs, **own}
     with _creation_errors(source, wanted):
-        env, created_with = make_env_with_split(source, wanted, own.get("split", split))
+        env, created_with = make_env_with_split(source, wanted, own.get("split", split), game=game)
     reply_tokens = int(getattr(env.unwrapped, "reply_tokens", TextEnv.reply_tokens))
     return _tasks_in(env, source, split), created_with, reply_tokens
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import difflib
 import importlib
 import json
 from collections.abc import Iterator
@@ -15,13 +14,13 @@ import gymnasium
 from rllm_gym.commands.errors import CommandError
 from rllm_gym.commands.extras import advice_for_missing
 from rllm_gym.core import RllmGymError
-from rllm_gym.engine.env_creation import is_game
+from rllm_gym.engine.env_creation import is_game, nearest_id
 
 
-def add_environment_arguments(parser: argparse.ArgumentParser, *, optional: bool = False) -> None:
-    """Add the arguments that every command with an environment has."""
+def add_environment_arguments(parser: argparse.ArgumentParser, *, several: bool = False) -> None:
+    """Add the arguments that every command with an environment has; ``several``: any number of ids."""
     parser.add_argument(
-        "env", metavar="ENV", nargs="?" if optional else None, help="environment id (see `rllm-gym list`)"
+        "env", metavar="ENV", nargs="*" if several else None, help="environment id (see `rllm-gym list`)"
     )
     parser.add_argument(
         "--kwarg",
@@ -65,7 +64,7 @@ def creation_errors(env_id: str) -> Iterator[None]:
     if module:
         import_module(module)
     if name not in gymnasium.registry and not is_game(name):
-        raise CommandError(f"unknown environment {env_id!r}{_suggestion(env_id)}; run `rllm-gym list` for all ids")
+        raise unknown_environment(env_id)
     try:
         yield
     except ModuleNotFoundError as error:
@@ -75,6 +74,11 @@ def creation_errors(env_id: str) -> Iterator[None]:
         raise CommandError(f"{env_id} requires {error.name}, which is not installed: {advice}") from error
     except (TypeError, ValueError, OSError, ImportError, gymnasium.error.Error, RllmGymError) as error:
         raise CommandError(f"invalid arguments for {env_id}: {error} (see `rllm-gym list {env_id}`)") from error
+
+
+def unknown_environment(env_id: str) -> CommandError:
+    """Return the error of an id that is not registered, with the nearest one."""
+    return CommandError(f"unknown environment {env_id!r}{nearest_id(env_id)}; run `rllm-gym list` for all ids")
 
 
 def import_module(name: str) -> None:
@@ -106,14 +110,3 @@ def _value(text: str) -> Any:
         return json.loads(text)
     except ValueError:
         return text
-
-
-def _suggestion(env_id: str) -> str:
-    known = {name.lower(): name for name in gymnasium.registry if name.startswith("rllm/")}
-    wanted = env_id.lower()
-    candidates = [wanted, f"rllm/{wanted}", f"rllm/{wanted}-v0", f"{wanted}-v0"]
-    for candidate in candidates:
-        if candidate in known:
-            return f" (did you mean {known[candidate]!r}?)"
-    close = difflib.get_close_matches(f"rllm/{wanted.removeprefix('rllm/')}", known, n=1, cutoff=0.6)
-    return f" (did you mean {known[close[0]]!r}?)" if close else ""

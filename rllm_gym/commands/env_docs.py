@@ -12,8 +12,11 @@ import gymnasium
 from gymnasium.envs.registration import load_env_creator
 
 from rllm_gym.core import TextEnv
+from rllm_gym.engine.env_creation import SINGLE_PLAYER
 from rllm_gym.envs import OWN_TASKS, TABLE
+from rllm_gym.multiagent import GAMES, TextGame
 
+_GAME = "A game of several agents; with gym.make one part of it, against scripted players."
 _REFERENCE = re.compile(r":(?:class|meth|func|attr|mod):`~?([^`]+)`")
 _LIST_ENTRY = re.compile(r"    (\S[^:]*): ?(.*)")
 
@@ -51,7 +54,7 @@ class EnvDocs:
 
 def all_env_docs() -> list[EnvDocs]:
     """Return the manuals of all ids of the package, in the order of its table."""
-    return [env_docs(env_id) for env_id in TABLE | OWN_TASKS]
+    return [env_docs(env_id) for env_id in [*TABLE, *OWN_TASKS, *GAMES]]
 
 
 def env_docs(env_id: str) -> EnvDocs:
@@ -61,13 +64,19 @@ def env_docs(env_id: str) -> EnvDocs:
         KeyError: The id is not registered.
     """
     spec = gymnasium.registry[env_id]
-    entry_point = spec.entry_point if isinstance(spec.entry_point, str) else repr(spec.entry_point)
+    source = GAMES.get(env_id, spec.entry_point)
+    entry_point = source if isinstance(source, str) else repr(source)
     try:
-        creator: Any = load_env_creator(spec.entry_point) if isinstance(spec.entry_point, str) else spec.entry_point
+        creator: Any = load_env_creator(source) if isinstance(source, str) else source
     except ImportError as error:
         missing = error.name or str(error)
         return EnvDocs(env_id, entry_point, dict(spec.kwargs), f"(requires {missing})", "", (), missing)
     text = inspect.getdoc(creator) or ""
+    if env_id in GAMES:
+        opponents: Any = load_env_creator(SINGLE_PLAYER)
+        own = [argument for argument in _arguments(creator, {}) if argument.name != "agents"]  # set by the game
+        arguments = (*own, *_arguments(opponents, {})[1:3])
+        return EnvDocs(env_id, entry_point, {}, f"{_first_line(text)} {_GAME}", text, arguments)
     fixed = ", ".join(f"{name}={value!r}" for name, value in spec.kwargs.items())
     summary = f"{_first_line(text)} Here {fixed}." if fixed else _first_line(text)
     return EnvDocs(env_id, entry_point, dict(spec.kwargs), summary, text, _arguments(creator, spec.kwargs))
@@ -121,7 +130,9 @@ def _first_line(text: str) -> str:
 def _arguments(creator: Any, fixed: dict[str, Any]) -> tuple[Argument, ...]:
     """Return keyword arguments of the constructor, including those that a subclass passes on to its parents."""
     found: dict[str, str] = {}
-    classes = [cls for cls in creator.__mro__ if issubclass(cls, TextEnv)] if inspect.isclass(creator) else [creator]
+    classes = [creator]
+    if inspect.isclass(creator):
+        classes = [cls for cls in creator.__mro__ if issubclass(cls, TextEnv | TextGame)]
     for cls in classes:
         constructor = cls.__dict__.get("__init__") if inspect.isclass(cls) else cls
         if constructor is None:

@@ -13,7 +13,7 @@ from rllm_gym.engine import Deadlines, load_episodes
 from rllm_gym.engine.episodes_file import EpisodeFileError
 
 _ADAPTER = "adapter_config.json"
-# Options that decide which episodes there are and how they are sampled; more tasks or samples may be added.
+# Options that decide which episodes there are and how they are sampled; more tasks, samples or seeds may be added.
 _SAME = (
     "env",
     "env_kwargs",
@@ -24,7 +24,7 @@ _SAME = (
     "run_agent_kwargs",
     "system_prompt",
     "role",
-    "seed",
+    "shuffle",
     "temperature",
     "top_p",
     "top_k",
@@ -92,7 +92,10 @@ def episodes_to_resume(output: Path, config: Mapping[str, Any]) -> list[Episode]
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise CommandError(f"--resume: there is no manifest of {output} ({error}); run without --resume") from error
     wanted = json.loads(json.dumps(config, default=str))
-    if changed := [name for name in _SAME if earlier.get(name) != wanted.get(name)]:
+    changed = [name for name in _SAME if earlier.get(name) != wanted.get(name)]
+    if wanted["seed"][: len(earlier.get("seed", []))] != earlier.get("seed"):  # others may be added
+        changed.append("seed")
+    if changed:
         name = changed[0]
         raise CommandError(
             f"--resume: {output} was written with {name}={earlier.get(name)!r:.200}, not {wanted.get(name)!r:.200}; "

@@ -1,198 +1,302 @@
-"""``rllm-gym eval``: evaluate a model, alone or in several roles: success rates with confidence intervals."""
+"""``rllm-gym eval``: evaluate models, alone or in several roles: success rates with confidence intervals.
+
+Options are read in :mod:`rllm_gym.commands.eval_options`, results made in :mod:`rllm_gym.commands.eval_results`.
+"""
 
 from __future__ import annotations
 
 import argparse
 import asyncio
-import difflib
 import json
-import re
+import random
 import signal
 import sys
 import threading
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
-from rich.console import Console
-from rich.table import Table
-from rich.text import Text
-
-from rllm_gym.commands.endpoint import add_endpoint_arguments, check_endpoint_arguments
-from rllm_gym.commands.env_arguments import add_environment_arguments, creation_errors, import_module, parse_kwargs
+from rllm_gym.commands.endpoint import check_endpoint_arguments
+from rllm_gym.commands.env_arguments import creation_errors, import_module, parse_kwargs
 from rllm_gym.commands.errors import CommandError
-from rllm_gym.commands.eval_files import episodes_to_resume, manifest_of, settings_of_run
-from rllm_gym.commands.model_sampler import add_model_arguments, positive, sampler_of
-from rllm_gym.commands.terminal import visible
-from rllm_gym.commands.workflow import add_agent_arguments, make_agent, roles_of, sync_adapters
+from rllm_gym.commands.eval_files import episodes_to_resume, manifest_of
+from rllm_gym.commands.eval_options import file_names, read_options
+from rllm_gym.commands.eval_results import Result, comparison, measured, of_agents, print_report, save_results
+from rllm_gym.commands.model_sampler import sampler_of
+from rllm_gym.commands.workflow import make_agent, roles_of, sync_adapters
 from rllm_gym.core import Episode, TextEnv, stream_seed
+from rllm_gym.data.contamination import contamination_notice
 from rllm_gym.engine import (
     AgentExecutionEngine,
     AgentWorkflowEngine,
     EnvironmentUnavailable,
     EpisodeSpec,
     Workflow,
-    compute_pass_at_k,
     save_episodes,
     write_manifest,
 )
-from rllm_gym.engine.env_creation import is_game, make_env_with_split
-from rllm_gym.samplers import SamplerError, SamplingParams
+from rllm_gym.engine.env_creation import is_environment, is_game, make_env_with_split
+from rllm_gym.samplers import Sampler, SamplerError, SamplingParams
 
 Engine = AgentExecutionEngine | AgentWorkflowEngine
 
 _EXIT_TERMINATED = 143
-# Options of rllm-gym train that are accepted as well, as are --env.kwargs.NAME and --env.agent-kwargs.NAME.
-_TRAIN_NAMES = {f"--env.{name}": f"--{name}" for name in ("agent", "max-turns", "workers", "parallel")}
-# Other options of rllm-gym train, and names without their section.
-_OTHER_NAMES = {
-    **{f"--{name}": f"--sampling.{name}" for name in ("temperature", "top-p", "top-k", "max-tokens", "context-length")},
-    **{f"--{name}": f"--model.{name}" for name in ("device", "dtype")},
-    "--agent-kwargs": "--agent-kwarg",
-    "--base-url": "--url",
-    "--env.id": "ENV, without an option",
-    "--max-new-tokens": "--sampling.max-tokens",
-    "--model": "--model.path",
-    "--n": "--samples",
-    "--roles": "--role",
-    "--sampler.url": "--url",
-    "--validation.samples": "--samples",
-    "--validation.tasks": "--tasks",
-    "--workflow": "--agent",
-}
-_EXAMPLES = """examples:
-  rllm-gym eval rllm/Math-v0 --model.path Qwen/Qwen3-0.6B --samples 4
-  rllm-gym eval --run runs/my-run --tasks 256 --output runs/my-run/test.jsonl   # as it was validated in training
-  rllm-gym eval rllm/FrozenLake-v0 --env.kwargs.size 8 --env.max-turns 20 --model.path ./model   # as in rllm-gym train
-  rllm-gym eval --run runs/my-run --tasks 256 --output runs/my-run/test.jsonl --resume   # after SIGTERM or Ctrl-C
-  rllm-gym eval rllm/Math-v0 -k tasks=gsm8k_test.jsonl --model.path ./model --sampling.temperature 0
-  rllm-gym eval rllm/FrozenLake-v0 --model.path scripted:replies.txt
-  rllm-gym eval rllm/Math-v0 --model.path BASE --agent rllm_gym.engine.workflows:SolverJudge \\
-      --role solver=runs/rl/model/solver --role judge=runs/rl/model/judge
-  rllm-gym eval rllm/Math-v0 --url http://localhost:8000/v1 --model.path Qwen/Qwen3-0.6B
-"""
+# Options that decide which sampler is created.
+_OF_SAMPLER = (
+    "model",
+    "url",
+    "device",
+    "dtype",
+    "threads",
+    "api_key_env",
+    "token_ids",
+    "tokenizer",
+    "requests_per_minute",
+    "tokens_per_minute",
+    "request_timeout",
+    "request_retries",
+    "parallel",
+)
 
 
 def main(argv: list[str]) -> int:
-    options = _parse(argv)
-    if options.samples > 1 and options.temperature == 0:
-        raise CommandError(
-            f"--samples {options.samples} requires --sampling.temperature > 0: at temperature 0 all episodes of a task "
-            "are equal"
-        )
-    check_endpoint_arguments(options)
-    if module := options.env.rpartition(":")[0]:
-        import_module(module)
-    agent = make_agent(options)
-    kwargs, tasks, reply_tokens = _environment(options, workflow=isinstance(agent(), Workflow))
-    max_tokens = reply_tokens if options.max_tokens is None else options.max_tokens
+    cells = read_options(argv)
+    call = cells[0]
+    folder = _output_folder(call, len(cells))
+    names = file_names(cells)
+    evaluations = [
+        Evaluation.prepare(cell, call.output if folder is None else folder / name)
+        for cell, name in zip(cells, names, strict=True)
+    ]
+    for evaluation in evaluations if call.resume else ():
+        evaluation.resume(needed=folder is None)
     try:
-        params = SamplingParams(
-            temperature=options.temperature, top_p=options.top_p, top_k=options.top_k, max_tokens=max_tokens
-        )
-    except ValueError as error:
-        raise CommandError(str(error)) from error
-    if options.output is not None:
-        if options.output.is_dir():
-            raise CommandError(f"--output {options.output} is a directory; expected a file, e.g. episodes.jsonl")
-        options.output.parent.mkdir(parents=True, exist_ok=True)
-    specs = _specs(options, tasks)
-    episodes: list[Episode] = []
-    if options.resume:
-        known = {spec.episode_id for spec in specs}
-        earlier = episodes_to_resume(options.output, _config(options, kwargs))
-        episodes = [episode for episode in earlier if episode.episode_id in known]
-    done = {episode.episode_id for episode in episodes}
-    engine: Engine | None = None
-    try:
-        engine = _engine(options, agent, kwargs, params)
-        if options.output is not None and episodes:
-            save_episodes(options.output, episodes)
-        left = [spec for spec in specs if spec.episode_id not in done]
-        complete = asyncio.run(_evaluate(options, kwargs, engine, left, episodes))
-    except (SamplerError, EnvironmentUnavailable) as error:
-        raise CommandError(f"{options.env}: {error}") from error
+        complete = asyncio.run(_run(evaluations))
     finally:
         # Also saves the episodes of an interrupted evaluation.
-        if options.output is not None and len(episodes) > len(done):
-            _save(options, kwargs, specs, episodes)
-    result = {**_result(options, kwargs.get("split"), episodes, engine), "complete": complete}
-    if options.json:
-        print(json.dumps(result, indent=2))
-    else:
-        _print(options, result)
+        for evaluation in evaluations:
+            evaluation.save()
+    envs = {cell.env_label: index for index, cell in reversed(list(enumerate(cells)))}
+    in_order = sorted(evaluations, key=lambda evaluation: envs[evaluation.options.env_label])
+    results = [evaluation.result() for evaluation in in_order if evaluation.episodes or complete]
+    output = None if call.output is None else str(call.output)
+    report = {"results": results, "comparisons": _comparisons(evaluations), "complete": complete, "output": output}
+    if folder is not None:
+        save_results(folder, report)
+    if call.json:
+        print(json.dumps(report, indent=2))
+    elif results:
+        print_report(report)
     if not complete:
-        how = "continue with the same command and --resume" if options.output else "nothing was saved (no --output)"
-        print(f"stopped after {len(episodes)} of {len(specs)} episodes; {how}", file=sys.stderr)
-    if complete and episodes and result["dropped"] == len(episodes):
-        why = ": ".join(filter(None, [episodes[0].stop_reason.value, episodes[0].fault]))
-        raise CommandError(f"no success rate: all {len(episodes)} episodes were dropped; the first one: {why}")
-    return 0 if complete else _EXIT_TERMINATED
+        done, all_of_them = (sum(map(len, each)) for each in zip(*((e.episodes, e.specs) for e in evaluations)))
+        how = "continue with the same command and --resume" if call.output else "nothing was saved (no --output)"
+        print(f"stopped after {done} of {all_of_them} episodes; {how}", file=sys.stderr)
+        return _EXIT_TERMINATED
+    for evaluation in evaluations:
+        evaluation.check_success()
+    return 0
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = _Parser(
-        prog="rllm-gym eval",
-        description="Evaluate a model on an environment and print its success rate (pass@1 to pass@n, with 95%\n"
-        "confidence intervals over tasks), the stop reasons of the episodes, the faults, and the throughput.",
-        epilog=_EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    add_environment_arguments(parser, optional=True)
-    parser.set_defaults(run_kwargs={}, run_agent_kwargs={}, deadlines=None)
-    parser.add_argument(
-        "--run",
-        type=Path,
-        metavar="FOLDER",
-        help="output folder of `rllm-gym train`: evaluate its final model as it was validated, with its environment, "
-        "agent, lengths, temperature and dtype; other options override them",
-    )
-    parser.add_argument(
-        "--model.path",
-        dest="model",
-        metavar="PATH",
-        help="Hugging Face model directory or hub id, directory of a PEFT adapter, or scripted:FILE for replies from a "
-        "file, one per line (JSON strings in .jsonl), which every episode reads from the start and repeats at the end",
-    )
-    measurement = parser.add_argument_group("evaluation options")
-    measurement.add_argument(
-        "--samples", type=positive, default=1, help="number of episodes per task, n of pass@n (default: 1)"
-    )
-    measurement.add_argument("--tasks", type=positive, default=64, help="number of tasks (default: 64)")
-    measurement.add_argument("--split", help="train, validation or test (default: test, if the environment has splits)")
-    measurement.add_argument("--seed", type=int, default=0, help="seed of the environment and the sampler (default: 0)")
-    sampling = parser.add_argument_group("sampling options")
-    for name, kind, default, text in (
-        ("temperature", float, 1.0, "sampling temperature, 0 for greedy (default: 1)"),
-        ("top-p", float, 1.0, "nucleus sampling threshold (default: 1)"),
-        ("top-k", int, 0, "number of most likely tokens to keep, 0 for all (default: 0)"),
-        ("max-tokens", int, None, "maximum tokens per reply (default: what the environment asks for, 512 or more)"),
-        ("max-response-tokens", positive, None, "maximum sampled tokens per episode (default: no limit)"),
-        ("context-length", positive, None, "maximum tokens per conversation (default: the model's)"),
-    ):  # the names of the options of rllm-gym train
-        dest = name.replace("-", "_")
-        sampling.add_argument(f"--sampling.{name}", dest=dest, type=kind, default=default, metavar="N", help=text)
-    add_agent_arguments(parser)
-    add_endpoint_arguments(parser)
-    execution = parser.add_argument_group("execution options")
-    execution.add_argument(
-        "--max-turns", type=positive, help="maximum turns per episode (default: the environment's limit)"
-    )
-    execution.add_argument(
-        "--workers",
-        choices=["thread", "process"],
-        default="thread",
-        help="where environments run; processes isolate crashes (default: thread)",
-    )
-    execution.add_argument("--parallel", type=positive, default=64, help="number of concurrent episodes (default: 64)")
-    add_model_arguments(execution)
-    execution.add_argument("--output", "-o", type=Path, metavar="FILE", help="write the episodes to FILE as JSON lines")
-    execution.add_argument(
-        "--resume", action="store_true", help="continue an evaluation that was stopped, from the episodes in --output"
-    )
-    execution.add_argument("--json", action="store_true", help="print JSON instead of tables")
-    return parser
+@dataclass
+class Evaluation:
+    """The evaluation of one model on one environment.
+
+    Attributes:
+        options: Its options.
+        agent: Creates the agent or the workflow.
+        kwargs: Keyword arguments of the environment.
+        params: Sampling parameters.
+        specs: All episodes.
+        path: File of the episodes, if they are saved.
+        episodes: Those that are finished.
+        faults, retries, seconds, new_tokens: Counters of the engines of this call.
+        resumed: Number of episodes of an earlier call.
+    """
+
+    options: argparse.Namespace
+    agent: Callable[[], Any]
+    kwargs: dict[str, Any]
+    params: SamplingParams
+    specs: list[EpisodeSpec]
+    path: Path | None
+    episodes: list[Episode] = field(default_factory=list)
+    faults: Counter[str] = field(default_factory=Counter)
+    retries: int = 0
+    seconds: float = 0.0
+    new_tokens: int = 0
+    resumed: int = 0
+
+    @classmethod
+    def prepare(cls, options: argparse.Namespace, path: Path | None) -> Evaluation:
+        """Check the options and create the environment once, so that mistakes are found before anything runs."""
+        if options.samples > 1 and options.temperature == 0:
+            raise CommandError(
+                f"--samples {options.samples} requires --sampling.temperature > 0: at temperature 0 all episodes of a "
+                "task are equal"
+            )
+        check_endpoint_arguments(options)
+        if module := options.env.rpartition(":")[0]:
+            import_module(module)
+        agent = make_agent(options)
+        kwargs, tasks, reply_tokens = _environment(options, workflow=isinstance(agent(), Workflow))
+        try:
+            params = SamplingParams(
+                temperature=options.temperature,
+                top_p=options.top_p,
+                top_k=options.top_k,
+                max_tokens=reply_tokens if options.max_tokens is None else options.max_tokens,
+            )
+        except ValueError as error:
+            raise CommandError(str(error)) from error
+        return cls(options, agent, kwargs, params, _specs(options, tasks), path)
+
+    def resume(self, *, needed: bool) -> None:
+        """Take over the episodes of an earlier call; a missing file is an error if one is ``needed``."""
+        assert self.path is not None
+        if not needed and not manifest_of(self.path).exists():
+            return
+        known = {spec.episode_id for spec in self.specs}
+        earlier = episodes_to_resume(self.path, self._config())
+        self.episodes = [episode for episode in earlier if episode.episode_id in known]
+        self.resumed = len(self.episodes)
+        if self.episodes:
+            save_episodes(self.path, self.episodes)
+
+    async def run(self, sampler: Sampler) -> None:
+        """Run what is left. A finished episode is appended to the file, which a process that is killed leaves."""
+        done = {episode.episode_id for episode in self.episodes}
+        await sync_adapters(self.options, sampler)
+        for seed in self.options.seed:
+            left = [spec for spec in self.specs if _seed_of(spec) == seed and spec.episode_id not in done]
+            if not left:
+                continue
+            engine = self._engine(sampler, seed)
+            try:
+                async with engine:
+                    async for episode in engine.stream(left):
+                        if self.path is not None:
+                            # The first one replaces the results of an earlier evaluation.
+                            save_episodes(self.path, [episode], append=bool(self.episodes))
+                            if not self.episodes:
+                                self._write_manifest([episode])
+                        self.episodes.append(episode)
+            except (SamplerError, EnvironmentUnavailable) as error:
+                raise CommandError(f"{self.options.env}: {error}") from error
+            finally:
+                self.faults += engine.stats.faults
+                self.retries += engine.stats.retries
+                self.seconds += engine.stats.wall
+                self.new_tokens += engine.stats.sampled_tokens
+
+    def save(self) -> None:
+        """Write the episodes in the order of their tasks, if there are new ones."""
+        if self.path is not None and len(self.episodes) > self.resumed:
+            place = {spec.episode_id: index for index, spec in enumerate(self.specs)}
+            save_episodes(self.path, sorted(self.episodes, key=lambda episode: place[episode.episode_id]))
+            self._write_manifest(self.episodes)
+
+    def result(self) -> Result:
+        """Return everything that is printed, as JSON types."""
+        options, seeds = self.options, self.options.seed
+        attempts = options.samples * len(seeds)
+        found: Result = {
+            "env": options.env_label,
+            "model": options.model_label,
+            "split": self.kwargs.get("split"),
+            "samples": options.samples,
+            "seeds": seeds,
+            "temperature": options.temperature,
+            **measured(self.episodes, attempts=attempts, price=options.price),
+        }
+        if len(seeds) > 1:
+            found["pass_at_1_by_seed"] = {
+                str(seed): measured(own, attempts=1, price=None)["pass"]["1"]["value"]
+                for seed in seeds
+                if (own := [one for one in self.episodes if _seed_of(one) == seed]) and any(e.trainable for e in own)
+            }
+        if isinstance(self.agent(), Workflow):
+            found |= of_agents(self.episodes)
+        return found | {
+            "faults": dict(self.faults),
+            "retries": self.retries,
+            "seconds": self.seconds,
+            "tokens_per_second": self.new_tokens / self.seconds if self.seconds else 0.0,
+            "contamination": contamination_notice(options.env, self.kwargs),
+            "output": None if self.path is None else str(self.path),
+        }
+
+    def check_success(self) -> None:
+        """Raise if all episodes were dropped."""
+        if self.episodes and not any(episode.trainable for episode in self.episodes):
+            first = self.episodes[0]
+            why = ": ".join(filter(None, [first.stop_reason.value, first.fault]))
+            raise CommandError(
+                f"{self.options.env}: no success rate: all {len(self.episodes)} episodes were dropped; the first one: "
+                f"{why}"
+            )
+
+    def _engine(self, sampler: Sampler, seed: int) -> Engine:
+        options = self.options
+        common: dict[str, Any] = {
+            "env": options.env,
+            "sampler": sampler,
+            "env_kwargs": self.kwargs,
+            "sampling_params": self.params,
+            "n_parallel": options.parallel,
+            "workers": options.workers,
+            "max_turns": options.max_turns,
+            "max_response_tokens": options.max_response_tokens,
+            "max_context_tokens": options.context_length,
+            **({} if options.deadlines is None else {"deadlines": options.deadlines}),
+            "seed": seed,
+            "progress": sys.stderr.isatty() and not options.json,
+        }
+        try:
+            if isinstance(self.agent(), Workflow):
+                return AgentWorkflowEngine(self.agent, roles=roles_of(options), **common)
+            return AgentExecutionEngine(agent=self.agent, **common)
+        except ValueError as error:
+            raise CommandError(str(error)) from error
+
+    def _config(self) -> dict[str, Any]:
+        """Return the options for the manifest."""
+        config = {name: str(value) if isinstance(value, Path) else value for name, value in vars(self.options).items()}
+        return {**config, "env_kwargs": self.kwargs}
+
+    def _write_manifest(self, episodes: list[Episode]) -> None:
+        assert self.path is not None
+        tiers = {str(episode.info.get("sandbox_tier", "none")) for episode in episodes}
+        write_manifest(
+            manifest_of(self.path),
+            config=self._config(),
+            seeds={f"eval {number}": seed for number, seed in enumerate(self.options.seed)},
+            sandbox_tier=", ".join(sorted(tiers - {"none"})) or "none",
+        )
+
+
+# Private functions
+
+
+def _output_folder(call: argparse.Namespace, count: int) -> Path | None:
+    """Create the folder of ``--output`` and return it; ``None`` if it is one file of episodes, or not given."""
+    path = call.output
+    if path is None:
+        if call.resume:
+            raise CommandError("--resume needs --output, the file or the folder to continue")
+        return None
+    if path.suffix == ".jsonl":
+        if count > 1:
+            raise CommandError(f"--output {path} is one file, but there are {count} evaluations; give a folder")
+        if path.is_dir():
+            raise CommandError(f"--output {path} is a directory; expected a file, e.g. episodes.jsonl")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        return None
+    if path.exists() and not path.is_dir():
+        raise CommandError(f"--output {path} is not a directory; give a folder, or a .jsonl file for the episodes")
+    path.mkdir(parents=True, exist_ok=True)
+    return Path(path)
 
 
 def _environment(options: argparse.Namespace, *, workflow: bool) -> tuple[dict[str, Any], int | None, int]:
@@ -203,18 +307,19 @@ def _environment(options: argparse.Namespace, *, workflow: bool) -> tuple[dict[s
     split = kwargs.get("split", options.split or "test")
     if options.split not in (None, split):
         raise CommandError(f"--split {options.split} conflicts with --kwarg split={split}")
-    if not workflow and is_game(options.env):
+    if not workflow and is_game(options.env) and not is_environment(options.env):
         raise CommandError(
             f"{options.env} is a game of several agents: --agent must be a workflow, e.g. "
             "rllm_gym.engine.workflows:SelfPlay"
         )
-    # Created once here, so that a wrong argument gives one clear line instead of a fault in every episode.
     with creation_errors(options.env):
-        env, kwargs = make_env_with_split(options.env, kwargs, split)
+        env, kwargs = make_env_with_split(options.env, kwargs, split, game=workflow)
     try:
         if options.split is not None and "split" not in kwargs:
             raise CommandError(f"--split {options.split}: {options.env} has no splits (no parameter `split`)")
         tasks = getattr(env.unwrapped, "tasks", None)
+        if tasks is None and options.shuffle:
+            raise CommandError(f"--shuffle has no effect: {options.env} has no task set, its seeds select the tasks")
         reply_tokens = getattr(env.unwrapped, "reply_tokens", TextEnv.reply_tokens)
         return kwargs, None if tasks is None else len(tasks), reply_tokens
     finally:
@@ -222,60 +327,30 @@ def _environment(options: argparse.Namespace, *, workflow: bool) -> tuple[dict[s
 
 
 def _specs(options: argparse.Namespace, tasks: int | None) -> list[EpisodeSpec]:
-    """Return ``n`` episodes of each task, each with its own dynamics seed."""
-    count = options.tasks if tasks is None else min(options.tasks, tasks)
+    """Return the episodes of each task and seed, each with its own dynamics seed."""
+    chosen: Sequence[int] = range(options.limit if tasks is None else min(options.limit, tasks))
+    if options.shuffle and tasks is not None:
+        chosen = random.Random(stream_seed("eval tasks", options.seed[0])).sample(range(tasks), len(chosen))
     return [
         EpisodeSpec(
             # Without a task set the seed alone selects the task, and all episodes of one task share it.
             task=None if tasks is None else index,
-            seed=stream_seed("eval", options.seed, index, *([] if tasks is None else [member])) % 2**32,
-            group_id=str(index),
-            episode_id=f"{index}#{member}",
+            seed=stream_seed("eval", seed, index, *([] if tasks is None else [member])) % 2**32,
+            group_id=f"{seed}/{index}" if tasks is None else str(index),
+            episode_id=f"{seed}/{index}#{member}",
         )
-        for index in range(count)
+        for index in chosen
+        for seed in options.seed
         for member in range(options.samples)
     ]
 
 
-def _engine(
-    options: argparse.Namespace, agent: Callable[[], Any], kwargs: dict[str, Any], params: SamplingParams
-) -> Engine:
-    sampler = sampler_of(options)
-    common: dict[str, Any] = {
-        "env": options.env,
-        "sampler": sampler,
-        "env_kwargs": kwargs,
-        "sampling_params": params,
-        "n_parallel": options.parallel,
-        "workers": options.workers,
-        "max_turns": options.max_turns,
-        "max_response_tokens": options.max_response_tokens,
-        "max_context_tokens": options.context_length,
-        **({} if options.deadlines is None else {"deadlines": options.deadlines}),
-        "seed": options.seed,
-        "progress": sys.stderr.isatty() and not options.json,
-    }
-    try:
-        if isinstance(agent(), Workflow):
-            return AgentWorkflowEngine(agent, roles=roles_of(options), **common)
-        return AgentExecutionEngine(agent=agent, **common)
-    except ValueError as error:
-        asyncio.run(sampler.close())
-        raise CommandError(str(error)) from error
+def _seed_of(episode: EpisodeSpec | Episode) -> int:
+    return int(episode.episode_id.partition("/")[0])
 
 
-async def _evaluate(
-    options: argparse.Namespace,
-    kwargs: dict[str, Any],
-    engine: Engine,
-    specs: list[EpisodeSpec],
-    episodes: list[Episode],
-) -> bool:
-    """Run the specs; ``episodes`` holds finished ones, also after an exception. Return whether all were run: SIGTERM
-    stops the evaluation.
-
-    A finished episode is also appended to the output, which a process that is killed leaves behind.
-    """
+async def _run(evaluations: list[Evaluation]) -> bool:
+    """Run the evaluations one after the other; return whether all are complete: SIGTERM stops them."""
     stopped = False
     task, loop = asyncio.current_task(), asyncio.get_running_loop()
 
@@ -287,192 +362,33 @@ async def _evaluate(
 
     if threading.current_thread() is threading.main_thread():
         loop.add_signal_handler(signal.SIGTERM, stop)
+    sampler: Sampler | None = None
+    created_with: list[Any] = []
     try:
-        await sync_adapters(options, engine.sampler)
-        async with engine:
-            async for episode in engine.stream(specs):
-                if options.output is not None:
-                    # The first one replaces the results of an earlier evaluation.
-                    save_episodes(options.output, [episode], append=bool(episodes))
-                    if not episodes:
-                        _write_manifest(options, kwargs, [episode])
-                episodes.append(episode)
+        for evaluation in evaluations:
+            wanted = [getattr(evaluation.options, name) for name in _OF_SAMPLER]
+            if sampler is None or wanted != created_with:
+                if sampler is not None:
+                    await sampler.close()
+                    sampler = None
+                sampler, created_with = sampler_of(evaluation.options), wanted
+            await evaluation.run(sampler)
     except asyncio.CancelledError:
         if not stopped:
             raise
     finally:
-        await engine.sampler.close()
+        if sampler is not None:
+            await sampler.close()
     return not stopped
 
 
-def _save(
-    options: argparse.Namespace, kwargs: dict[str, Any], specs: list[EpisodeSpec], episodes: list[Episode]
-) -> None:
-    place = {spec.episode_id: index for index, spec in enumerate(specs)}
-    save_episodes(options.output, sorted(episodes, key=lambda episode: place[episode.episode_id]))
-    _write_manifest(options, kwargs, episodes)
-
-
-def _config(options: argparse.Namespace, kwargs: dict[str, Any]) -> dict[str, Any]:
-    """Return the options for the manifest."""
-    config = {name: str(value) if isinstance(value, Path) else value for name, value in vars(options).items()}
-    return {**config, "env_kwargs": kwargs}
-
-
-def _write_manifest(options: argparse.Namespace, kwargs: dict[str, Any], episodes: list[Episode]) -> None:
-    tiers = {str(episode.info.get("sandbox_tier", "none")) for episode in episodes}
-    write_manifest(
-        manifest_of(options.output),
-        config=_config(options, kwargs),
-        seeds={"eval": options.seed},
-        sandbox_tier=", ".join(sorted(tiers - {"none"})) or "none",
-    )
-
-
-def _result(options: argparse.Namespace, split: str | None, episodes: list[Episode], engine: Engine) -> dict[str, Any]:
-    """Return everything that is printed, as JSON types."""
-    sizes = sorted({1, options.samples, *(1 << power for power in range(options.samples.bit_length()))} - {0})
-    kept = [episode for episode in episodes if episode.trainable]
-    # If every episode was dropped, their failures say nothing about the model.
-    estimates = compute_pass_at_k(episodes, [size for size in sizes if size <= options.samples]) if kept else {}
-    stats = engine.stats
-    return {
-        "env": options.env,
-        "model": options.model,
-        "split": split,
-        "tasks": len({episode.group_id for episode in episodes}),
-        "episodes": len(episodes),
-        "pass": {
-            str(size): {"value": estimate.value, "low": estimate.low, "high": estimate.high}
-            for size, estimate in estimates.items()
-        },
-        "mean_reward": sum(episode.reward for episode in kept) / len(kept) if kept else None,
-        "mean_turns": sum(episode.num_turns for episode in kept) / len(kept) if kept else None,
-        **(_of_agents(kept) if isinstance(engine, AgentWorkflowEngine) else {}),
-        "stop_reasons": dict(Counter(str(episode.stop_reason) for episode in episodes).most_common()),
-        "faults": dict(stats.faults),
-        "retries": stats.retries,
-        "dropped": len(episodes) - len(kept),
-        "sampled_tokens": stats.sampled_tokens,
-        "tokens_per_second": stats.tokens_per_second,
-        "seconds": stats.wall,
-        "output": None if options.output is None else str(options.output),
-    }
-
-
-def _of_agents(episodes: list[Episode]) -> dict[str, dict[str, float]]:
-    """Return the means of the workflow's metrics and of each role's reward."""
-    metrics: dict[str, list[float]] = {}
-    rewards: dict[str, list[float]] = {}
-    for episode in episodes:
-        for name, value in episode.metrics.items():
-            metrics.setdefault(name, []).append(value)
-        for trajectory in episode.trajectories:
-            rewards.setdefault(trajectory.role, []).append(trajectory.reward)
-    return {
-        what: {name: sum(values) / len(values) for name, values in found.items()}
-        for what, found in (("workflow", metrics), ("reward_by_role", rewards))
-    }
-
-
-def _print(options: argparse.Namespace, result: dict[str, Any]) -> None:
-    console = Console(highlight=False)
-    console.print(
-        Text(visible(f"{result['env']} · {result['model']}"), style="bold"),
-        Text(
-            f"{result['tasks']} tasks x {options.samples} episodes, temperature {options.temperature:g}, "
-            + visible(f"{result['split']} split" if result["split"] else "the environment has no splits"),
-            style="bright_black",
-        ),
-    )
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bright_black")
-    for heading in ("", "value", "95% CI over tasks"):
-        table.add_column(heading)
-    for size, estimate in result["pass"].items():
-        low, high = estimate["low"], estimate["high"]
-        table.add_row(f"pass@{size}", f"{estimate['value']:.3f}", f"{low:.3f} – {high:.3f}", style="bold")
-    for name, key in (("mean reward", "mean_reward"), ("mean turns", "mean_turns")):
-        table.add_row(name, "–" if result[key] is None else f"{result[key]:.3f}", "")
-    for name, value in result.get("reward_by_role", {}).items():
-        table.add_row(Text(visible(f"mean reward ({name})")), f"{value:.3f}", "")
-    for name, value in result.get("workflow", {}).items():
-        table.add_row(Text(visible(name)), f"{value:.3f}", "")
-    console.print(table)
-    reasons = ", ".join(f"{reason or 'none'} {count}" for reason, count in result["stop_reasons"].items())
-    console.print(Text(f"stop reasons: {visible(reasons)}"))
-    if result["faults"] or result["dropped"]:
-        faults = ", ".join(f"{kind} {count}" for kind, count in result["faults"].items()) or "none"
-        console.print(
-            Text(
-                f"faults: {visible(faults)}; {result['retries']} retries, {result['dropped']} episodes dropped "
-                "(counted as failures)",
-                style="yellow",
-            )
-        )
-    else:
-        console.print(Text("faults: none; 0 episodes dropped"))
-    speed = f"{result['tokens_per_second']:.0f} tokens/s, " if result["sampled_tokens"] else ""
-    console.print(Text(f"speed: {speed}{result['seconds']:.1f} s", style="bright_black"))
-    if result["output"]:
-        console.print(Text(f"episodes: {result['output']}", style="bright_black"))
-
-
-class _Parser(argparse.ArgumentParser):
-    """Reports invalid arguments as other commands do."""
-
-    def error(self, message: str) -> NoReturn:
-        raise CommandError(f"{message}; see `{self.prog} --help`")
-
-
-def _parse(argv: list[str]) -> argparse.Namespace:
-    """Parse the arguments; the options of ``--run`` are defaults of the others.
-
-    Raises:
-        CommandError: Options are unknown, which are all reported, one is missing, or a value is invalid.
-    """
-    parser, argv = _parser(), _own_words(argv)
-    known = set(re.findall(r"--[\w.-]+", parser.format_help()))
-    problems = []
-    for word in argv:
-        name, equals, value = word.partition("=")
-        name = name.replace("_", "-")
-        if name in _OTHER_NAMES or (name.startswith("--") and not any(option.startswith(name) for option in known)):
-            near = [_OTHER_NAMES[name]] if name in _OTHER_NAMES else difflib.get_close_matches(name, known, n=1)
-            hint = f"did you mean {near[0]}?" if near else f"see `{parser.prog} --help`"
-            problems.append(f"{name}{equals}{value} is not an option; {hint}")
-    if problems:
-        raise CommandError("invalid options:\n" + "\n".join(f"  - {problem}" for problem in problems))
-    options = parser.parse_args(argv)
-    if options.run is not None:
-        parser.set_defaults(**settings_of_run(options.run))
-        options = parser.parse_args(argv)
-        if options.url is not None:
-            options.dtype = None  # the endpoint's
-    if options.env is None:
-        objects = (
-            f" (the environment of {options.run} was passed to trainers.train as an object)" if options.run else ""
-        )
-        parser.error(f"ENV is missing{objects}; `rllm-gym list` shows the environments")
-    if options.model is None:
-        unfinished = f": {options.run} has no final model, e.g. use {options.run}/best_model" if options.run else ""
-        parser.error(f"--model.path is missing{unfinished}")
-    if options.resume and options.output is None:
-        parser.error("--resume needs --output, the file to continue")
-    return options
-
-
-def _own_words(argv: list[str]) -> list[str]:
-    """Return the arguments with this command's options in place of those of rllm-gym train."""
-    own: list[str] = []
-    rest = list(argv)
-    while rest:
-        word = rest.pop(0)
-        name, equals, value = word.partition("=")
-        section, _, argument = name.removeprefix("--env.").replace("-", "_").partition(".")
-        if name.startswith("--env.") and section in ("kwargs", "agent_kwargs") and argument:
-            if not equals:  # a switch without a value is true
-                value = rest.pop(0) if rest and not rest[0].startswith("--") else "true"
-            own += [f"--{section[:-1].replace('_', '-')}", f"{argument}={value}"]
-        else:
-            own.append(_TRAIN_NAMES.get(name.replace("_", "-"), name) + equals + value)
-    return own
+def _comparisons(evaluations: list[Evaluation]) -> list[Result]:
+    """Compare each model with the first one on each environment."""
+    first = evaluations[0].options.model_label
+    baselines = {one.options.env_label: one.episodes for one in evaluations if one.options.model_label == first}
+    found = []
+    for one in evaluations:
+        env, model = one.options.env_label, one.options.model_label
+        if model != first and (tests := comparison(baselines[env], one.episodes)):
+            found.append({"env": env, "model": model, "baseline": first, **tests})
+    return found

@@ -11,10 +11,10 @@ from rich.markdown import Markdown
 from rich.table import Table
 from rich.text import Text
 
+from rllm_gym.commands.env_arguments import unknown_environment
 from rllm_gym.commands.env_docs import EnvDocs, all_env_docs, as_markdown, env_docs
-from rllm_gym.commands.errors import CommandError
 from rllm_gym.commands.terminal import visible
-from rllm_gym.envs import MINIWOB
+from rllm_gym.envs import INTEGRATIONS, MINIWOB
 
 _EXAMPLES = """examples:
   rllm-gym list                        # all environments
@@ -39,7 +39,7 @@ def main(argv: list[str]) -> int:
     elif options.env in gymnasium.registry:
         chosen = [env_docs(options.env)]
     else:
-        raise CommandError(f"unknown environment {options.env!r}; run `rllm-gym list` for all ids")
+        raise unknown_environment(options.env)
 
     if options.json:
         print(json.dumps([_as_json(entry) for entry in chosen], indent=2, ensure_ascii=False))
@@ -67,6 +67,7 @@ def _print_table(entries: list[EnvDocs]) -> None:
         console.print(
             f"[bright_black]{len(MINIWOB)} more environments are the tasks of MiniWoB++, e.g. {next(iter(MINIWOB))}.[/]"
         )
+    console.print(f"[bright_black]Of other libraries (docs/integrations.md): {', '.join(INTEGRATIONS)}.[/]")
     console.print(
         "[bright_black]Run `rllm-gym list ENV` for the manual of an environment, `rllm-gym play ENV` to play it.[/]"
     )

@@ -15,7 +15,7 @@ from rllm_gym.commands.env_arguments import add_environment_arguments, creation_
 from rllm_gym.commands.errors import CommandError
 from rllm_gym.commands.terminal import visible
 from rllm_gym.core import EnvironmentFault
-from rllm_gym.engine.env_creation import is_game
+from rllm_gym.engine.env_creation import is_environment, is_game
 
 _HELP = """Each reply is passed to env.step() like the reply of a model.
   One line is one reply. A backslash at the end continues the reply on the next line.
@@ -27,6 +27,7 @@ _EXAMPLES = """examples:
   rllm-gym play rllm/FrozenLake-v0
   rllm-gym play rllm/FrozenLake-v0 --kwarg size=6 --seed 3
   rllm-gym play rllm/Math-v0 --task 7
+  rllm-gym play rllm/TicTacToe-v0 --kwarg opponent=oracle --kwarg player=player_0
   printf 'down\\nright\\n' | rllm-gym play rllm/FrozenLake-v0 --seed 0
 """
 
@@ -51,7 +52,7 @@ def main(argv: list[str]) -> int:
     options = parser.parse_args(argv)
     kwargs = parse_kwargs(options.kwarg)
     with creation_errors(options.env):
-        if is_game(options.env):
+        if is_game(options.env) and not is_environment(options.env):
             raise CommandError(f"{options.env} is a game of several agents; use `rllm-gym eval` with a workflow")
         env = gymnasium.make(options.env, **kwargs)
     try:

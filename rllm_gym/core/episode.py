@@ -197,6 +197,8 @@ class Episode:
         info: Info of the last step.
         schema_version: Version of the file format.
         metrics: Further metrics of the whole episode, such as ``{"judge_agreed": 1.0}``.
+        usage: Of the last attempt ``input_tokens``, those of all prompts, each counted as a whole, ``sampled_tokens``
+            (both 0 if an endpoint reports neither ids nor numbers), and ``truncated_replies``, cut by a token limit.
     """
 
     episode_id: str
@@ -215,6 +217,7 @@ class Episode:
     info: dict[str, Any] = field(default_factory=dict)
     schema_version: int = SCHEMA_VERSION
     metrics: dict[str, float] = field(default_factory=dict)
+    usage: dict[str, int] = field(default_factory=dict)
 
     @property
     def trainable(self) -> bool:

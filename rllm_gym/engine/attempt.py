@@ -31,6 +31,7 @@ class Attempt(Protocol):
         stop_reason: Why it ended.
         error: The error after which it cannot continue; also set while the attempt is being cleaned up.
         prompt_tokens, sampled_tokens: Number of tokens so far.
+        usage: Counts for the record.
         seconds: Waiting time in seconds by phase, so far.
     """
 
@@ -40,6 +41,9 @@ class Attempt(Protocol):
 
     @property
     def prompt_tokens(self) -> int: ...
+
+    @property
+    def usage(self) -> dict[str, int]: ...
 
     @property
     def sampled_tokens(self) -> int: ...

@@ -375,6 +375,7 @@ class EngineRun:
         engine.stats.sampled_tokens += attempt.sampled_tokens
         engine.stats.seconds.update(attempt.seconds)
         episode = attempt.to_episode(stop_reason, message, env_id=engine.env_id, attempts=attempts, seconds=seconds)
+        episode.usage = attempt.usage
         return episode, attempt.agent
 
     def _classify_error(self, error: Exception, spec: EpisodeSpec) -> tuple[StopReason, str]:

@@ -31,6 +31,8 @@ class ConversationSampler:
         messages: The messages of the latest request.
         prompt_tokens: Number of tokens appended to the context.
         sampled_tokens: Number of tokens sampled.
+        truncated_replies: Number of replies that a token limit has cut.
+        input_tokens: Number of tokens of the prompts, each of which is counted as a whole: what endpoints bill.
         seconds: Seconds spent rendering and waiting for replies.
     """
 
@@ -44,6 +46,8 @@ class ConversationSampler:
     messages: tuple[dict[str, Any], ...] = ()
     prompt_tokens: int = 0
     sampled_tokens: int = 0
+    truncated_replies: int = 0
+    input_tokens: int = 0
     seconds: dict[str, float] = field(default_factory=lambda: {"sample": 0.0, "render": 0.0})
     _tools: str | None = None
     _prompt: tuple[int, tuple[int, ...]] = (-1, ())  # the latest prompt, after the number of replies before it
@@ -100,6 +104,12 @@ class ConversationSampler:
         self._tools = tools
         self._prompt = turn, self.conversation.ids if self.conversation.fits else ()
 
+    @property
+    def usage(self) -> dict[str, int]:
+        """The counts of an episode's record: :attr:`~rllm_gym.core.Episode.usage`."""
+        names = ("input_tokens", "sampled_tokens", "truncated_replies")
+        return {name: getattr(self, name) for name in names}
+
     async def reply(self, request: SamplingRequest) -> Completion:
         """Request one reply from the sampler.
 
@@ -119,7 +129,10 @@ class ConversationSampler:
                 "one reply; a sampler with returns_tokens=True must return at least one id, and one log-prob "
                 "per id"
             )
-        self.sampled_tokens += len(completion.ids)
+        prompt, sampled = completion.usage or (len(request.ids), len(completion.ids))
+        self.input_tokens += prompt
+        self.sampled_tokens += sampled
+        self.truncated_replies += completion.finish_reason == "length"
         return completion
 
     def append(self, completion: Completion) -> TurnTokens | None:

@@ -103,6 +103,7 @@ def episode_to_json(episode: Episode) -> dict[str, Any]:
         "seconds": to_json(episode.seconds),
         "info": to_json(episode.info),
         "metrics": to_json(episode.metrics),
+        "usage": to_json(episode.usage),
         "trajectories": [_trajectory_to_json(trajectory) for trajectory in episode.trajectories],
     }
 
@@ -128,8 +129,9 @@ def episode_from_json(row: dict[str, Any]) -> Episode:
         attempts=row["attempts"],
         seconds=from_json(row["seconds"]),
         info=from_json(row["info"]),
-        # Older files have no metrics.
+        # Older files have no metrics and no usage.
         metrics=from_json(row.get("metrics", {})),
+        usage=from_json(row.get("usage", {})),
         schema_version=row["schema_version"],
     )
 

@@ -1,7 +1,8 @@
-"""Evaluation metrics of episodes: pass@k and its confidence interval."""
+"""Evaluation metrics of episodes: pass@k, means with confidence intervals, and paired comparisons."""
 
 from __future__ import annotations
 
+import functools
 import json
 import math
 from collections import defaultdict
@@ -9,6 +10,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import NormalDist
 from typing import Any
+
+import numpy as np
 
 from rllm_gym.core import Episode
 
@@ -126,17 +129,126 @@ def confidence_interval(values: Sequence[float], *, episodes: int, confidence: f
     return max(0.0, (centre - spread) / scale), min(1.0, (centre + spread) / scale)
 
 
+@dataclass(frozen=True, slots=True)
+class PairedComparison:
+    """The difference of two models on the tasks that both have attempted.
+
+    Attributes:
+        difference: Mean over tasks of the second model's mean minus the first one's.
+        interval: 95% confidence interval of the difference (:func:`mean_interval`); ``None`` for fewer than two tasks.
+        p_value: Of :func:`sign_flip_test`.
+        tasks: Number of common tasks.
+        better: Number of tasks on which the second model is better.
+        worse: Number of tasks on which it is worse.
+    """
+
+    difference: float
+    interval: tuple[float, float] | None
+    p_value: float
+    tasks: int
+    better: int
+    worse: int
+
+
+def compare_paired(first: Mapping[str, float], second: Mapping[str, float]) -> PairedComparison:
+    """Compare two models by their means per task.
+
+    Args:
+        first: Mean of each task, such as its success rate over several attempts.
+        second: The same for the other model.
+
+    Raises:
+        ValueError: They have no task in common.
+    """
+    differences = [second[task] - first[task] for task in first if task in second]
+    if not differences:
+        raise ValueError("the two models have no task in common")
+    return PairedComparison(
+        math.fsum(differences) / len(differences),
+        mean_interval(differences),
+        sign_flip_test(differences),
+        len(differences),
+        sum(value > 0 for value in differences),
+        sum(value < 0 for value in differences),
+    )
+
+
+def mean_interval(values: Sequence[float], *, confidence: float = 0.95) -> tuple[float, float] | None:
+    """Return Student's t interval of the mean of one value per task: the interval clustered by task, since several
+    attempts at a task enter as their mean. ``None`` for fewer than two values.
+    """
+    if len(values) < 2:
+        return None
+    mean = math.fsum(values) / len(values)
+    error = math.sqrt(math.fsum((value - mean) ** 2 for value in values) / (len(values) - 1) / len(values))
+    spread = student_t(confidence, len(values) - 1) * error
+    return mean - spread, mean + spread
+
+
+@functools.lru_cache
+def student_t(confidence: float, freedom: int) -> float:
+    """Return the t with ``P(|T| <= t) = confidence`` for Student's distribution with ``freedom`` degrees of freedom."""
+    if freedom > 200:  # Abramowitz & Stegun 26.7.5
+        z = NormalDist().inv_cdf(0.5 + confidence / 2)
+        return z + (z**3 + z) / (4 * freedom) + (5 * z**5 + 16 * z**3 + 3 * z) / (96 * freedom**2)
+    low, high = 0.0, math.pi / 2  # of atan(t / sqrt(freedom))
+    for _ in range(60):
+        middle = (low + high) / 2
+        low, high = (middle, high) if _within(middle, freedom) < confidence else (low, middle)
+    return math.sqrt(freedom) * math.tan(low)
+
+
+def _within(angle: float, freedom: int) -> float:
+    """Return ``P(|T| <= sqrt(freedom) tan(angle))``: Abramowitz & Stegun 26.7.3 and 26.7.4."""
+    odd = freedom % 2
+    term, total = math.cos(angle) if odd else 1.0, 0.0
+    for power in range(odd, freedom - 1, 2):
+        total += term
+        term *= math.cos(angle) ** 2 * (power + 1) / (power + 2)
+    return 2 / math.pi * (angle + math.sin(angle) * total) if odd else math.sin(angle) * total
+
+
+def sign_flip_test(differences: Sequence[float]) -> float:
+    """Return the two-sided p-value of the paired permutation test (Fisher 1935): the probability of a sum of the
+    differences at least as far from 0 if the sign of each is random.
+
+    All sign vectors are counted if at most 16 differences are not 0. Else 20,000 random ones are drawn, always the
+    same, and the observed one is counted with them.
+    """
+    values = np.array([value for value in differences if value])
+    if not len(values):
+        return 1.0
+    least = abs(values.sum()) - 1e-9 * np.abs(values).sum()
+    if len(values) <= 16:
+        bits = np.arange(2 ** len(values))[:, None] >> np.arange(len(values)) & 1
+        return float(np.mean(np.abs((2 * bits - 1) @ values) >= least))
+    generator, extreme, draws = np.random.default_rng(0), 1, 20_000
+    for _ in range(0, draws, 100):
+        signs = 2 * generator.integers(0, 2, (100, len(values)), dtype=np.int8) - 1
+        extreme += int(np.sum(np.abs(signs @ values) >= least))
+    return extreme / (draws + 1)
+
+
+def episodes_by_task(episodes: Iterable[Episode]) -> dict[str, list[Episode]]:
+    """Return the episodes of each task."""
+    episodes = list(episodes)
+    # An episode that failed before its reset may not know its task id; the others of its group do.
+    known = {episode.group_id: episode.task_id for episode in episodes if episode.group_id and episode.task_id}
+    found: dict[str, list[Episode]] = defaultdict(list)
+    for episode in episodes:
+        name = episode.task_id or known.get(episode.group_id) or episode.group_id or f"episode {episode.episode_id}"
+        found[name].append(episode)
+    return dict(found)
+
+
 def _by_task(results: Iterable[Any]) -> dict[str, list[bool | None]]:
     """Return the outcomes by task: solved, not solved, or ``None`` for dropped."""
     rows = list(results)
-    # An episode that failed before its reset may not know its task id; the others of its group do.
-    known = {row.group_id: row.task_id for row in rows if isinstance(row, Episode) and row.group_id and row.task_id}
     attempts: dict[str, list[bool | None]] = defaultdict(list)
+    for name, episodes in episodes_by_task(row for row in rows if isinstance(row, Episode)).items():
+        attempts[name] += [episode.success if episode.trainable else None for episode in episodes]
     for row in rows:
-        if isinstance(row, Episode):
-            name = row.task_id or known.get(row.group_id) or row.group_id or f"episode {row.episode_id}"
-            attempts[name].append(row.success if row.trainable else None)
-        else:
+        if not isinstance(row, Episode):
             task = row.task
             name = json.dumps(task, sort_keys=True, default=repr) if isinstance(task, Mapping | list) else str(task)
             attempts[name].append(None if row.reward is None else row.reward > 0)

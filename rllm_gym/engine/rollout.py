@@ -54,6 +54,10 @@ class Rollout:
         return self.sampler.prompt_tokens
 
     @property
+    def usage(self) -> dict[str, int]:
+        return self.sampler.usage
+
+    @property
     def sampled_tokens(self) -> int:
         return self.sampler.sampled_tokens
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
@@ -43,6 +44,13 @@ class WorkflowAttempt:
     @property
     def prompt_tokens(self) -> int:
         return sum(session.sampler.prompt_tokens for session in self._context.sessions.values())
+
+    @property
+    def usage(self) -> dict[str, int]:
+        total: Counter[str] = Counter()
+        for session in self._context.sessions.values():
+            total.update(session.sampler.usage)
+        return dict(total)
 
     @property
     def sampled_tokens(self) -> int:

@@ -1,7 +1,8 @@
 """Multi-agent environments: PettingZoo's AEC and parallel interfaces over text.
 
 ``import rllm_gym`` registers every id of the tables with PettingZoo, as ``pettingzoo.make("aec" | "parallel", id)``:
-games, whose agents differ in knowledge or goals, and every single-agent environment, played by a team.
+games, whose agents differ in knowledge or goals, and every single-agent environment, played by a team. The games are
+registered with Gymnasium, too: as environments of one player, against scripted ones.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import importlib
 from typing import Any, Literal
 
+import gymnasium
 import pettingzoo
 
 from rllm_gym import envs
@@ -61,6 +63,13 @@ def register_all() -> None:
     for game_id, entry_point in games.items():
         _register("aec", game_id, entry_point)
         _register("parallel", game_id, "rllm_gym.multiagent:parallel_game", game_id=game_id)
+        if game_id not in gymnasium.registry:
+            gymnasium.register(
+                id=game_id,
+                entry_point="rllm_gym.multiagent.single_player:SinglePlayerGame",
+                vector_entry_point=f"rllm_gym.vector.entry_points:{game_id}",
+                kwargs={"game": game_id},
+            )
     for env_id in envs.ALL:
         if env_id not in games:
             _register("aec", env_id, "rllm_gym.multiagent:team", env_id=env_id)

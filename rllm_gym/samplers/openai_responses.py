@@ -85,7 +85,7 @@ def chat_completion(response: Any, version: int) -> Completion:
         raise RequestRefused(
             f"the reply is not a chat completion ({error}): {str(response)[:200]}", retryable=False
         ) from error
-    return Completion((), (), text, _finish(choice.get("finish_reason")), version)
+    return Completion((), (), text, _finish(choice.get("finish_reason")), version, _usage(response))
 
 
 def token_completion(response: Any, version: int) -> Completion:
@@ -141,6 +141,16 @@ def used_tokens(response: Any) -> int | None:
     usage = response.get("usage") if isinstance(response, dict) else None
     total = usage.get("total_tokens") if isinstance(usage, dict) else None
     return total if isinstance(total, int) and total >= 0 else None
+
+
+def _usage(response: Mapping[str, Any]) -> tuple[int, int] | None:
+    usage = response.get("usage")
+    if not isinstance(usage, dict):
+        return None
+    prompt, reply = usage.get("prompt_tokens"), usage.get("completion_tokens")
+    if not (isinstance(prompt, int) and isinstance(reply, int) and 0 <= prompt < 2**53 and 0 <= reply < 2**53):
+        return None
+    return prompt, reply
 
 
 def context_of(models: Any, model: str) -> int | None:

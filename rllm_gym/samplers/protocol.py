@@ -84,6 +84,8 @@ class Completion:
             could not check the length beforehand, the prompt does not fit the model, and nothing was sampled.
         weight_version: Version of the weights that sampled the reply: the number of the weight sync that loaded them.
             The oldest of them if an update with ``in_flight`` changed them meanwhile.
+        usage: Tokens of the prompt and of the reply as an endpoint counts them; ``None`` if it does not report them, or
+            returns ids.
     """
 
     ids: tuple[int, ...]
@@ -91,6 +93,7 @@ class Completion:
     text: str
     finish_reason: str = "stop"
     weight_version: int = 0
+    usage: tuple[int, int] | None = None
 
 
 @dataclass(frozen=True, slots=True)

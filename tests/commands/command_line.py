@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import io
+import json
 import os
 import subprocess
 import sys
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 from unittest import mock
 
 from rllm_gym.commands.main import main
@@ -52,6 +54,12 @@ def rllm_gym_process(
         env={**os.environ, **_PLAIN, **(env or {})},
         timeout=240,
     )
+
+
+def only_result(output: str) -> dict[str, Any]:
+    """Return the result of the only evaluation in the output of ``rllm-gym eval --json``."""
+    (result,) = json.loads(output)["results"]
+    return dict(result)
 
 
 def assert_brief_error(result: subprocess.CompletedProcess[str], *words: str) -> None:

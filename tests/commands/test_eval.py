@@ -10,7 +10,7 @@ from typing import Any
 import gymnasium
 import huggingface_hub
 import pytest
-from commands.command_line import assert_brief_error, rllm_gym, rllm_gym_process
+from commands.command_line import assert_brief_error, only_result, rllm_gym, rllm_gym_process
 
 from rllm_gym.engine import compute_pass_at_k, load_episodes
 
@@ -35,14 +35,14 @@ def test_pass_at_1_and_n_are_printed_with_intervals_and_agree_with_the_saved_epi
         f"scripted:{replies}",
         "--samples",
         "4",
-        "--tasks",
+        "--limit",
         "20",
         "-k",
         "slip_probability=0.2",
     )
     result = rllm_gym_process(*command, "--output", str(output), "--json")
     assert result.returncode == 0, result.stderr
-    report = json.loads(result.stdout)
+    report = only_result(result.stdout)
     episodes = list(load_episodes(output))
     assert len(episodes) == report["episodes"] == 80
     for k, estimate in compute_pass_at_k(episodes, [1, 2, 4]).items():
@@ -55,7 +55,7 @@ def test_pass_at_1_and_n_are_printed_with_intervals_and_agree_with_the_saved_epi
     assert [episode.group_id for episode in episodes] == [str(index // 4) for index in range(80)]
     assert json.loads(output.with_suffix(".manifest.json").read_text())["config"]["samples"] == 4
 
-    again = json.loads(rllm_gym(*command, "--json").stdout)
+    again = only_result(rllm_gym(*command, "--json").stdout)
     assert again["pass"] == report["pass"]
 
     shown = rllm_gym(*command).stdout
@@ -67,7 +67,7 @@ def test_pass_at_1_and_n_are_printed_with_intervals_and_agree_with_the_saved_epi
 def test_the_tasks_are_those_of_the_split(env_id: str, tmp_path: Path, replies: Path) -> None:
     """The test split by default, also where the constructor passes ``split`` on to its parent."""
     output = tmp_path / "episodes.jsonl"
-    command = ("eval", env_id, "--model.path", f"scripted:{replies}", "--tasks", "3", "--output", str(output))
+    command = ("eval", env_id, "--model.path", f"scripted:{replies}", "--limit", "3", "--output", str(output))
     for options, split in (((), "test"), (("--split", "train"), "train"), (("-k", "split=validation"), "validation")):
         result = rllm_gym(*command, *options)
         assert result.returncode == 0, result.stderr
@@ -102,7 +102,7 @@ def test_a_model_from_a_folder_and_as_an_adapter(tiny: Path, adapter: Path) -> N
     command = (
         "eval",
         LAKE,
-        "--tasks",
+        "--limit",
         "4",
         "--samples",
         "2",
@@ -112,14 +112,14 @@ def test_a_model_from_a_folder_and_as_an_adapter(tiny: Path, adapter: Path) -> N
         "",
         "--json",
     )
-    report = json.loads(rllm_gym(*command, "--model.path", str(tiny)).stdout)
+    report = only_result(rllm_gym(*command, "--model.path", str(tiny)).stdout)
     assert report["episodes"] == 8
     assert report["sampled_tokens"] > 0
     assert report["tokens_per_second"] > 0
 
     result = rllm_gym(*command, "--model.path", str(adapter))
     assert result.returncode == 0, result.stderr
-    assert json.loads(result.stdout)["episodes"] == 8
+    assert only_result(result.stdout)["episodes"] == 8
 
 
 def test_a_mistyped_model_is_reported_at_once_without_network(
@@ -142,7 +142,7 @@ def test_a_mistyped_model_is_reported_at_once_without_network(
     ):
         assert_brief_error(rllm_gym(*command), "no such folder: 'mistyped'", "hub cannot be asked")
     assert len(look_ups) < 6  # one each, and one of huggingface_hub in each process
-    result = rllm_gym("eval", LAKE, "--model.path", str(tiny), "--tasks", "1", "--sampling.max-tokens", "2")
+    result = rllm_gym("eval", LAKE, "--model.path", str(tiny), "--limit", "1", "--sampling.max-tokens", "2")
     assert result.returncode == 0, result.stderr
 
 
@@ -169,7 +169,7 @@ def test_if_every_episode_is_dropped_there_is_no_success_rate(tmp_path: Path, re
     result = rllm_gym(*command, "--json", cwd=tmp_path)
     assert result.returncode != 0, "there is no success rate"
     assert "all 2 episodes were dropped; the first one: fault" in result.stderr
-    report = json.loads(result.stdout)
+    report = only_result(result.stdout)
     assert report["split"] is None
     assert report["dropped"] == 2
     assert report["faults"]["server_gone"] >= 2
@@ -199,7 +199,7 @@ def test_invalid_arguments_are_one_line_errors(replies: Path) -> None:
                 "--output?",
             ],
         ),
-        (["--model.path", "x", "--tasks", "none"], ["--tasks", "'none' is not a positive integer", "--help"]),
+        (["--model.path", "x", "--limit", "none"], ["--limit", "'none' is not a positive integer", "--help"]),
         (["--model.path", "hub/model", "--dtype", "bfloat16"], ["did you mean --model.dtype?"]),
         (["--model.path", "scripted:/no/such/file"], ["/no/such/file"]),
         (["--model.path", "scripted:{replies}", "--sampling.temperature", "0", "--samples", "4"], ["temperature 0"]),
@@ -209,7 +209,17 @@ def test_invalid_arguments_are_one_line_errors(replies: Path) -> None:
         (["--model.path", "scripted:{replies}", "-k", "split=train", "--split", "test"], ["conflicts"]),
         (["--model.path", "scripted:{replies}", "-k", "slip_probability=2"], ["slip_probability"]),
         (["--model.path", "hub/model", "--model.device", "cuda:99"], ["--model.device cuda:99", "auto"]),
-        (["--model.path", "scripted:{replies}", "--output", "."], ["--output", "is a directory"]),
+        (["--model.path", "scripted:{replies}", "--output", "{replies}"], ["--output", "is not a directory"]),
+        (["--model.path", "scripted:{replies}", "--price", "1", "x"], ["--price", "invalid float"]),
+        (["--model.path", "x", "--tasks", "8", "--seeds", "1"], ["did you mean --limit?", "did you mean --seed?"]),
+        (
+            ["--model.path", "x", "--env.kwargs.size", "8", "--env.max_turns=3", "--env.agent-kwargs.colour=red"],
+            [
+                "--env.kwargs.size is not an option; did you mean --kwarg NAME=VALUE",
+                "--env.max-turns=3 is not an option; did you mean --max-turns?",
+                "did you mean --agent-kwarg NAME=VALUE?",
+            ],
+        ),
     ]
     # Torch and transformers are imported here: they must not print anything either.
     assert_brief_error(rllm_gym_process("eval", LAKE, *cases[0][0]), *cases[0][1])
@@ -218,32 +228,17 @@ def test_invalid_arguments_are_one_line_errors(replies: Path) -> None:
         assert_brief_error(rllm_gym("eval", LAKE, *filled), *words)
 
 
-def test_the_environment_has_the_options_of_training(replies: Path, tmp_path: Path) -> None:
-    """The same numbers with either name, and by default the length of replies that the environment asks for."""
-    common = ("eval", LAKE, "--model.path", f"scripted:{replies}", "--tasks", "2", "--json")
-    own = ("-k", "size=5", "-k", "rules=false", "--max-turns", "3", "--parallel", "1")
-    same = ("--env.kwargs.size", "5", "--env.kwargs.rules=false", "--env.max_turns=3", "--env.parallel", "1")
-    reports = []
-    for words in (own, same):
-        result = rllm_gym(*common, *words)
-        assert result.returncode == 0, result.stderr
-        reports.append({key: value for key, value in json.loads(result.stdout).items() if "second" not in key})
-    assert reports[0] == reports[1]
-    assert_brief_error(rllm_gym(*common, "--env.kwargs.no_such", "1"), "no_such")
-    assert_brief_error(rllm_gym(*common, "--env.agent-kwargs.colour", "red"), "colour")
-
-
 WORKFLOWS = "rllm_gym.engine.workflows"
 
 
 def test_a_workflow_is_evaluated_by_role(tmp_path: Path) -> None:
     replies = tmp_path / "one.txt"
     replies.write_text("\\boxed{1}\n")
-    command = ("eval", "--model.path", f"scripted:{replies}", "--tasks", "3", "--json")
+    command = ("eval", "--model.path", f"scripted:{replies}", "--limit", "3", "--json")
     judged = ("rllm/Math-v0", "--agent", f"{WORKFLOWS}:SolverJudge", "--agent-kwarg", "solvers=2")
     result = rllm_gym(*command, *judged, "--output", str(tmp_path / "episodes.jsonl"))
     assert result.returncode == 0, result.stderr
-    report, episodes = json.loads(result.stdout), list(load_episodes(tmp_path / "episodes.jsonl"))
+    report, episodes = only_result(result.stdout), list(load_episodes(tmp_path / "episodes.jsonl"))
     assert report["mean_turns"] == 3
     assert report["workflow"]["judge_valid"] == 1.0
     for role, names in (("solver", {"solver_0", "solver_1"}), ("judge", {"judge_0"})):
@@ -257,9 +252,27 @@ def test_a_workflow_is_evaluated_by_role(tmp_path: Path) -> None:
         assert word in result.stdout
 
 
+def test_a_game_is_evaluated_against_an_opponent(tmp_path: Path) -> None:
+    (tmp_path / "squares.txt").write_text("\n".join("519283746"))
+    command = (
+        "eval",
+        "rllm/TicTacToe-v0",
+        "--model.path",
+        f"scripted:{tmp_path}/squares.txt",
+        "--limit",
+        "12",
+        "--json",
+    )
+    easy, hard = (only_result(rllm_gym(*command, "-k", f"opponent={name}").stdout) for name in ("random", "oracle"))
+    assert easy["faults"] == hard["faults"] == {}
+    assert easy["split"] == "test"
+    assert easy["mean_reward"]["value"] > hard["mean_reward"]["value"]
+    assert_brief_error(rllm_gym(*command, "-k", "opponent=me"), "opponents random, oracle")
+
+
 def test_each_role_can_use_its_own_adapter(tmp_path: Path, tiny: Path, adapter: Path) -> None:
     command = ("eval", "rllm/Math-v0", "--agent", f"{WORKFLOWS}:SolverJudge", "--agent-kwarg", "solvers=1")
-    command += ("--tasks", "2", "--sampling.temperature", "0", "--sampling.max-tokens", "6", "--json")
+    command += ("--limit", "2", "--sampling.temperature", "0", "--sampling.max-tokens", "6", "--json")
     text = {}
     for name, options in (("base", ()), ("adapted", ("--role", f"solver={adapter}"))):
         output = tmp_path / f"{name}.jsonl"
@@ -288,7 +301,7 @@ def test_options_that_a_workflow_does_not_support_are_one_line_errors(replies: P
             ["rllm/Math-v0", "--agent", f"{WORKFLOWS}:SolverJudge", "--role", "judge=x"],
             ["requires a local --model.path"],
         ),
-        (["rllm/TicTacToe-v0"], ["game of several agents", "SelfPlay"]),
+        (["classic/tictactoe-v3"], ["game of several agents", "SelfPlay"]),
     ]
     for options, words in cases:
         assert_brief_error(rllm_gym("eval", *options, "--model.path", f"scripted:{replies}"), *words)

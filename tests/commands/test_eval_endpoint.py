@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
-
-from commands.command_line import assert_brief_error, rllm_gym, rllm_gym_process
+from commands.command_line import assert_brief_error, only_result, rllm_gym, rllm_gym_process
 from samplers.hostile_endpoint import HostileEndpoint, answer, chat, refusal
 
 LAKE = "rllm/FrozenLake-v0"
@@ -21,7 +19,7 @@ def test_an_endpoint_is_evaluated_with_the_key_from_the_environment_variable() -
                 server.url,
                 "--model.path",
                 "some/model",
-                "--tasks",
+                "--limit",
                 "3",
                 "--sampling.max-tokens",
                 "7",
@@ -30,7 +28,7 @@ def test_an_endpoint_is_evaluated_with_the_key_from_the_environment_variable() -
             env=KEY,
         )
     assert result.returncode == 0, result.stderr
-    report = json.loads(result.stdout)
+    report = only_result(result.stdout)
     assert (report["episodes"], report["faults"]) == (3, {})
     assert {received.headers["authorization"] for received in server.received} == {"Bearer sk-secret-0123456789"}
     body = server.received[0].body
@@ -39,7 +37,7 @@ def test_an_endpoint_is_evaluated_with_the_key_from_the_environment_variable() -
 
 def test_an_error_of_the_endpoint_is_one_line_without_the_key() -> None:
     with HostileEndpoint([refusal("Incorrect API key provided: sk-secret-0123456789", 401)]) as server:
-        result = rllm_gym("eval", LAKE, "--url", server.url, "--model.path", "m", "--tasks", "1", env=KEY)
+        result = rllm_gym("eval", LAKE, "--url", server.url, "--model.path", "m", "--limit", "1", env=KEY)
     assert_brief_error(result, "401", "OPENAI_API_KEY")
     assert "sk-secret" not in result.stderr + result.stdout
 
@@ -59,4 +57,4 @@ def test_invalid_options_are_one_line_errors() -> None:
         (["--url", "http://127.0.0.1:1/v1", "--sampling.context-length", "100"], ["tokenizer"]),
     ]
     for options, words in cases:
-        assert_brief_error(rllm_gym("eval", LAKE, "--model.path", "m", "--tasks", "1", *options), *words)
+        assert_brief_error(rllm_gym("eval", LAKE, "--model.path", "m", "--limit", "1", *options), *words)

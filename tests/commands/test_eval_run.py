@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from commands.command_line import assert_brief_error, rllm_gym
+from commands.command_line import assert_brief_error, only_result, rllm_gym
 
 from rllm_gym.engine import load_episodes
 from tests.waiting import until
@@ -39,7 +39,7 @@ def test_a_run_is_evaluated_with_its_own_settings(run: Path, tmp_path: Path) -> 
     output = tmp_path / "episodes.jsonl"
     shown = rllm_gym("eval", "--run", str(run), "--json", "--output", str(output))
     assert shown.returncode == 0, shown.stderr
-    result = json.loads(shown.stdout)
+    result = only_result(shown.stdout)
     assert (result["env"], result["split"], result["model"]) == ("rllm/Dataset-v0", "test", str(run / "model"))
     assert result["faults"] == {}
     steps = [episode.trajectories[0].steps[0] for episode in load_episodes(output)]
@@ -48,7 +48,7 @@ def test_a_run_is_evaluated_with_its_own_settings(run: Path, tmp_path: Path) -> 
     config = json.loads(output.with_suffix(".manifest.json").read_text())["config"]
     assert (config["temperature"], config["env_kwargs"]["success_at"]) == (0.7, 0.5)
 
-    changed = ("--sampling.max-tokens", "2", "-k", "success_at=2", "--split", "train", "--tasks", "2")
+    changed = ("--sampling.max-tokens", "2", "-k", "success_at=2", "--split", "train", "--limit", "2")
     assert rllm_gym("eval", "--run", str(run), *changed, "--output", str(output)).returncode == 0
     episodes = list(load_episodes(output))
     assert {len(episode.trajectories[0].steps[0].tokens.ids) for episode in episodes} == {2}  # type: ignore[union-attr]
@@ -113,17 +113,18 @@ def test_sigterm_leaves_what_is_finished_and_resume_does_the_rest(tmp_path: Path
         out, err = process.communicate(timeout=120)
     assert process.returncode == 143, err
     assert "stopped after 5 of 8 episodes; continue with the same command and --resume" in err
-    first: dict[str, Any] = json.loads(out)
-    assert (first["episodes"], first["complete"], first["pass"]["1"]["value"]) == (5, False, pytest.approx(0.6))
+    report: dict[str, Any] = json.loads(out)
+    first = report["results"][0]
+    assert (first["episodes"], report["complete"], first["pass"]["1"]["value"]) == (5, False, pytest.approx(0.6))
 
     kept = output.read_text()
     with open(output, "a") as file:
         file.write('{"schema')  # a process that is killed may leave this
     changed = rllm_gym(*command, "--resume", "--seed", "1", cwd=tmp_path)
-    assert_brief_error(changed, "was written with seed=0, not 1")
+    assert_brief_error(changed, "was written with seed=[0], not [1]")
     resumed = rllm_gym(*command, "--resume", cwd=tmp_path)
     assert resumed.returncode == 0, resumed.stderr
-    result = json.loads(resumed.stdout)
-    assert (result["episodes"], result["complete"], result["pass"]["1"]["value"]) == (8, True, 0.5)
+    result = only_result(resumed.stdout)
+    assert (result["episodes"], json.loads(resumed.stdout)["complete"], result["pass"]["1"]["value"]) == (8, True, 0.5)
     assert output.read_text().startswith(kept)
     assert [episode.group_id for episode in load_episodes(output)] == [str(index) for index in range(8)]

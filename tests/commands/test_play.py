@@ -43,6 +43,15 @@ def test_the_same_seed_shows_the_same_task_and_a_task_can_be_chosen() -> None:
     assert "frozen_lake/test/0/2" in rllm_gym(*LAKE, "--task", "frozen_lake/test/0/2", "-k", "split=test").stdout
 
 
+def test_a_game_is_played_against_an_opponent() -> None:
+    command = ("play", "rllm/TicTacToe-v0", "-k", "player=player_0", "-k", "opponent=oracle", "--seed", "0")
+    shown = rllm_gym(*command, stdin="1\n" + "9\n8\n7\n6\n5\n4\n3\n2\n" * 3)
+    assert shown.returncode == 0, shown.stderr
+    assert "You are player_0" in shown.stdout
+    assert "player_1 played 5." in shown.stdout, "the only move that does not lose"
+    assert "0 of 1 episodes solved" in shown.stdout
+
+
 def test_keyword_arguments_are_passed_to_the_environment() -> None:
     wide = rllm_gym(*LAKE, "--kwarg", "size=7", "--kwarg", "view=neighbours", "--seed", "0").stdout
     assert "up:" in wide
@@ -105,7 +114,7 @@ def test_invalid_arguments_are_one_line_errors() -> None:
     assert_brief_error(rllm_gym("play", "rllm/FrozenLak-v0"), "did you mean 'rllm/FrozenLake-v0'")
     assert_brief_error(rllm_gym("play", "frozenlake"), "did you mean 'rllm/FrozenLake-v0'")
     assert_brief_error(rllm_gym("play", "no_such_module:Game-v0"), "no_such_module", "directory that contains it")
-    assert_brief_error(rllm_gym("play", "rllm/TicTacToe-v0"), "game of several agents", "rllm-gym eval")
+    assert_brief_error(rllm_gym("play", "classic/tictactoe-v3"), "game of several agents", "rllm-gym eval")
     assert_brief_error(rllm_gym(*LAKE, "-k", "size=99"), "size", "99")
     assert_brief_error(rllm_gym(*LAKE, "-k", "colour=red"), "colour")
     assert_brief_error(rllm_gym(*LAKE, "-k", "size"), "NAME=VALUE")

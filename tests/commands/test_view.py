@@ -320,6 +320,34 @@ def test_completions_of_training_are_episodes_of_one_turn(tmp_path: Path) -> Non
         assert (step["messages"][0]["text"], step["reply"], step["tokens"]) == ("1 + 1", "2", None)
 
 
+def test_results_of_an_evaluation_are_a_table(tmp_path: Path) -> None:
+    (tmp_path / "replies.txt").write_text("down\nright\n")
+    (tmp_path / "others.txt").write_text("right\n")
+    models = [word for name in ("replies", "others") for word in ("--model.path", f"scripted:{tmp_path}/{name}.txt")]
+    shown = rllm_gym("eval", "rllm/FrozenLake-v0", *models, "--limit", "3", "--output", str(tmp_path / "out"))
+    assert shown.returncode == 0, shown.stderr
+    with viewing(tmp_path, [tmp_path / "out"]) as viewer:
+        (found,) = viewer.ask("results")["runs"]
+        results, comparisons = found["tables"]
+        assert results["columns"][:4] == ["environment", "model", "tasks", "pass@1 [95% CI]"]
+        assert [row[0] for row in results["rows"]] == ["rllm/FrozenLake-v0"] * 2
+        files = [file["name"] for file in viewer.indexed()["runs"]["out"]["files"]]
+        assert sorted(results["files"]) == sorted(files)  # to which the rows lead
+        assert "p" in comparisons["columns"]
+        assert found["notices"][0].startswith("rllm/FrozenLake-v0: none known")
+        for damaged in (
+            "{",
+            "[]",
+            '{"results": [1], "comparisons": []}',
+            '{"results": [], "comparisons": [{"env": 1}]}',
+        ):
+            (tmp_path / "out" / "results.json").write_text(damaged)
+            assert "cannot be read" in viewer.ask("results")["runs"][0]["error"]
+        (tmp_path / "out" / "results.json").unlink()
+        (tmp_path / "out" / "results.json").symlink_to(tmp_path / "replies.txt")
+        assert viewer.ask("results") == {"runs": []}
+
+
 NAMES = [
     *("__rllm__", "value", "role", "content", "new", "as_before", "ids", "context_ids"),
     *("logprobs", "type", "text", "dtype", "shape"),

@@ -44,6 +44,14 @@ def viewer(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Viewer, P
     )
     rows = [{"step": n, "success": n / 9, "policy/entropy": 1 / (n + 1), HOSTILE: n} for n in range(10)]
     (run / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    test = {"difference": 1.0, "interval": [0.5, 1.5], "p_value": 0.5, "tasks": 3, "better": 2, "worse": 1}
+    result = {
+        "env": HOSTILE, "model": HOSTILE, "tasks": 3, "pass": {"1": {"value": 0.5, "low": 0.1, "high": 0.9}},
+        "mean_reward": None, "truncated_fraction": 0.25, "dropped_fraction": None, "input_tokens": 1,
+        "sampled_tokens": 2, "seconds": 1.0, "cost": None, "contamination": HOSTILE, "output": "out/episodes.jsonl",
+    }  # fmt: skip
+    comparison = {"env": HOSTILE, "model": "b", "baseline": "a", "success": test, "reward": test}
+    (run / "results.json").write_text(json.dumps({"results": [result], "comparisons": [comparison], "complete": False}))
     with viewing(folder, [run]) as viewer:
         yield viewer, run
 
@@ -200,7 +208,13 @@ def test_hostile_episodes_are_text_in_every_view(viewer: tuple[Viewer, Path], pa
     page.goto(f"{viewer[0].url}/#/episodes?fault=1")
     expect(page.locator("#count")).to_have_text("1 episode")
     expect(page.locator("tbody")).to_contain_text("<script>")
-    for view in (f"episode?{place}&line=11", f"episode?{place}&line=11&mode=advantage", "groups?fault=1", "curves"):
+    for view in (
+        f"episode?{place}&line=11",
+        f"episode?{place}&line=11&mode=advantage",
+        "groups?fault=1",
+        "curves",
+        "evaluations",
+    ):
         page.goto(f"{viewer[0].url}/#/{view}")
         expect(page.locator("#main")).to_contain_text("<script>")
         assert page.evaluate("document.querySelectorAll('main script, main img, iframe, main style').length") == 0

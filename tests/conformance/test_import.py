@@ -72,8 +72,9 @@ assert "multiprocessing.resource_tracker" not in sys.modules
 def test_importing_twice_registers_once():
     code = """
 import importlib, gymnasium, rllm_gym
-from rllm_gym import envs
+from rllm_gym import envs, multiagent
 importlib.reload(envs)
-print(sum(name.startswith("rllm/") for name in gymnasium.registry) == len(envs.ALL))
+importlib.reload(multiagent)
+print(sum(name.startswith("rllm/") for name in gymnasium.registry) == len({**envs.ALL, **multiagent.GAMES}))
 """
     assert fresh_python(code).strip() == "True"

@@ -11,7 +11,13 @@ from hypothesis import strategies as st
 
 from rllm_gym.core import Episode, StopReason, Trajectory
 from rllm_gym.engine import compute_pass_at_k, pass_at_k
-from rllm_gym.engine.metrics import confidence_interval
+from rllm_gym.engine.metrics import (
+    compare_paired,
+    confidence_interval,
+    mean_interval,
+    sign_flip_test,
+    student_t,
+)
 
 
 @given(st.lists(st.booleans(), min_size=1, max_size=8), st.data())
@@ -94,3 +100,32 @@ def test_the_interval_has_the_stated_coverage() -> None:
         estimate = compute_pass_at_k(results)[1]
         covered += estimate.low <= 0.5 <= estimate.high
     assert 0.92 <= covered / 1000 <= 0.98
+
+
+def test_paired_tests_and_intervals_are_those_of_the_books() -> None:
+    # Differences in height of Darwin's 15 pairs of plants, in eighths of an inch: Fisher, The Design of Experiments.
+    darwin = [49, -67, 8, 16, 6, 23, 28, 41, 14, 29, 56, 24, 75, 60, -48]
+    assert sign_flip_test(darwin) == pytest.approx(1726 / 32768)
+    low, high = mean_interval(darwin) or (0, 0)
+    assert ((low + high) / 2, low, high) == (
+        pytest.approx(314 / 15),
+        pytest.approx(0.03, abs=0.1),
+        pytest.approx(41.8, abs=0.1),
+    )
+    quantiles = {1: 12.706, 2: 4.303, 3: 3.182, 9: 2.262, 10: 2.228, 30: 2.042, 200: 1.972, 1000: 1.962, 10**9: 1.960}
+    assert {count: round(student_t(0.95, count), 3) for count in quantiles} == quantiles
+    # Differences of one size: the sign test.
+    assert sign_flip_test([1, 1, 1, 1, 1, 0]) == 2 / 2**5
+    assert sign_flip_test([0.0, 0.0]) == 1
+    # More than 16: random signs, near the exact value of the sign test for 15 of 20.
+    assert sign_flip_test([1.0] * 15 + [-1.0] * 5) == pytest.approx(0.0414, abs=0.005)
+
+
+def test_two_models_are_compared_on_their_common_tasks() -> None:
+    found = compare_paired({"a": 0.0, "b": 0.5, "c": 1.0, "x": 0}, {"a": 1.0, "b": 1.0, "c": 0.5, "y": 1})
+    assert (found.tasks, found.better, found.worse) == (3, 2, 1)
+    assert found.difference == pytest.approx(1 / 3)
+    assert found.p_value == pytest.approx(0.75)  # 6 of 8 sums of ±1 ±0.5 ±0.5 are at least 1 from 0
+    assert mean_interval([1.0]) is None
+    with pytest.raises(ValueError, match="no task in common"):
+        compare_paired({"a": 1.0}, {"b": 1.0})

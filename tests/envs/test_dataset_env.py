@@ -12,7 +12,7 @@ import gymnasium
 import numpy as np
 import own_rewards
 import pytest
-from commands.command_line import rllm_gym
+from commands.command_line import only_result, rllm_gym
 
 import rllm_gym as package  # noqa: F401 - registers the ids
 from rllm_gym.core import EnvironmentFault, TaskError
@@ -221,6 +221,6 @@ def test_eval_takes_a_file_and_the_name_of_a_function(tmp_path: Path) -> None:
     arguments = ["-k", f"dataset={file}", "-k", "reward=own_rewards:correct", "--split", "train", "--json"]
     shown = rllm_gym("eval", "rllm/Dataset-v0", *arguments, "--model.path", f"scripted:{tmp_path}/replies.txt")
     assert shown.returncode == 0, shown.stderr
-    result = json.loads(shown.stdout)
+    result = only_result(shown.stdout)
     assert result["faults"] == {}
     assert result["split"] == "train"

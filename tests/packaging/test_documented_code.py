@@ -130,6 +130,8 @@ def test_every_option_in_a_shown_command_exists() -> None:
         "README.md",
         "docs/quick-start.md",
         "docs/training.md",
+        "docs/evaluation.md",
+        "docs/multiagent.md",
         "docs/fine-tuning.md",
         "docs/serving.md",
         "CONTRIBUTING.md",

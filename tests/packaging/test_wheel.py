@@ -162,7 +162,7 @@ def test_the_commands_work_without_torch(with_cli: Path, tmp_path: Path) -> None
     (tmp_path / "replies.txt").write_text("up\n")
     commands = [
         ["list"],
-        ["eval", "rllm/FrozenLake-v0", "--model.path", f"scripted:{tmp_path / 'replies.txt'}", "--tasks", "4"],
+        ["eval", "rllm/FrozenLake-v0", "--model.path", f"scripted:{tmp_path / 'replies.txt'}", "--limit", "4"],
         ["train"],
         ["eval", "rllm/FrozenLake-v0", "--model.path", "some/model"],
         ["new-env", "word_chain", "--dir", str(tmp_path)],

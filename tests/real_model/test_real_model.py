@@ -27,7 +27,7 @@ def run(*arguments: str) -> None:
 def evaluated(capsys: pytest.CaptureFixture[str], *arguments: str) -> dict[str, Any]:
     capsys.readouterr()
     run("eval", *arguments, "--json")
-    return json.loads(capsys.readouterr().out)
+    return json.loads(capsys.readouterr().out)["results"][0]
 
 
 def trained(model: Path, output: Path, *options: str) -> list[dict[str, Any]]:
@@ -86,7 +86,7 @@ def test_every_family_is_played_without_faults(
 ) -> None:
     result = evaluated(
         capsys,
-        *(env, *arguments, "--tasks", "2", "--max-turns", "2", "--model.path", str(smollm2)),
+        *(env, *arguments, "--limit", "2", "--max-turns", "2", "--model.path", str(smollm2)),
         *("--sampling.max-tokens", "24"),
     )
     assert result["faults"] == {}

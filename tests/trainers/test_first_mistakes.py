@@ -35,7 +35,7 @@ REWARD = ["--reward", "envs.own_rewards:letters"]
             ],
         ),
         (["eval", "rllm/Math-v0", "-k", "famlies=x"], ["no argument 'famlies'", "did you mean 'families'?"]),
-        (["train", "--env.id", "rllm/Mth-v0"], ["env.id='rllm/Mth-v0'", "Did you mean: `Math`?"]),
+        (["train", "--env.id", "rllm/Mth-v0"], ["env.id='rllm/Mth-v0'", "did you mean 'rllm/Math-v0'?"]),
         (["train", "--env.id", "rllm/Dataset-v0"], ["the argument 'dataset' and 'reward' is missing"]),
         (["train", "--dataset", "{alpaca}"], ["--dataset and --reward belong together"]),
         (["train", *REWARD], ["--dataset rows.jsonl --reward my_module:function"]),

@@ -23,7 +23,7 @@ def test_an_evaluation_records_the_sandbox_tier(tmp_path: Path) -> None:
     replies.write_text(json.dumps("```python\nprint(1)\n```") + "\n")
     output = tmp_path / "episodes.jsonl"
     done = rllm_gym(
-        "eval", "rllm/Code-v0", "--model.path", f"scripted:{replies}", "--tasks", "1", "--output", str(output)
+        "eval", "rllm/Code-v0", "--model.path", f"scripted:{replies}", "--limit", "1", "--output", str(output)
     )
     assert done.returncode == 0, done.stderr
     manifest = json.loads(output.with_suffix(".manifest.json").read_text())

@@ -14,6 +14,7 @@ from rllm_gym.commands.errors import CommandError
 
 METRICS = "metrics.jsonl"
 COMPLETIONS = "completions.jsonl"
+RESULTS = "results.json"
 MAX_LINE_BYTES = 128 << 20
 """Longest line that is parsed: an episode of some thirty turns with screenshots."""
 _FOLDERS = ("", "episodes", "dropped")
@@ -44,7 +45,15 @@ class Run:
     @property
     def metrics(self) -> Path | None:
         """The file of metrics; ``None`` if there is none, or it is a link that leads out of the run."""
-        path = (self.path / METRICS).resolve()
+        return self._own(METRICS)
+
+    @property
+    def results(self) -> Path | None:
+        """The file with the results of ``rllm-gym eval``, like :attr:`metrics`."""
+        return self._own(RESULTS)
+
+    def _own(self, name: str) -> Path | None:
+        path = (self.path / name).resolve()
         return path if path.is_file() and path.is_relative_to(self.path) else None
 
 

@@ -22,6 +22,7 @@ from urllib.parse import urlsplit
 
 from aiohttp import web
 
+from rllm_gym.commands.eval_results import comparison_rows, result_rows
 from rllm_gym.commands.view.episode_index import FILTERS, EpisodeIndex
 from rllm_gym.commands.view.run_files import MAX_LINE_BYTES, Cursor, FileLine, FilterError, Run, new_lines
 from rllm_gym.commands.view.token_text import TokenTexts, control_ids, texts_of
@@ -39,6 +40,7 @@ _HEADERS = {
 }
 _HOSTS = ("127.0.0.1", "localhost", "::1")
 _TYPES = {"html": "text/html", "css": "text/css", "js": "text/javascript"}
+_RESULTS_BYTES = 16 << 20
 _METRICS_BYTES = 4 << 20
 _EXPORT_BYTES = 1 << 20
 _MAX_PAGE = 500
@@ -73,6 +75,7 @@ class ViewServer:
             ("compare", self._compare, {"a_run", "a_file", "b_run", "b_file"}),
             ("transcript", self._transcript, {"run", "file", "line"}),
             ("bad", self._bad, frozenset[str]()),
+            ("results", self._results, frozenset[str]()),
         ):
             self.app.router.add_get(f"/api/{name}", partial(_json, answer, frozenset(names)))
         self.app.router.add_get("/api/image", self._image)
@@ -116,6 +119,9 @@ class ViewServer:
 
     async def _bad(self, query: Query) -> Any:
         return {"lines": await asyncio.to_thread(self._index.bad_lines)}
+
+    async def _results(self, query: Query) -> Any:
+        return {"runs": await asyncio.to_thread(lambda: [found for run in self._runs if (found := _results_of(run))])}
 
     async def _transcript(self, query: Query) -> Any:
         transcript = await self._read(query)
@@ -302,6 +308,26 @@ def _metric_rows(lines: Sequence[FileLine]) -> tuple[list[dict[str, float]], lis
         else:
             rows.append(numbers)
     return rows, bad
+
+
+def _results_of(run: Run) -> dict[str, Any] | None:
+    """Return the tables of the results of ``rllm-gym eval`` in the folder of a run."""
+    if run.results is None:
+        return None
+    try:
+        with run.results.open("rb") as file:
+            report = json.loads(file.read(_RESULTS_BYTES))
+        results, comparisons = report["results"], report["comparisons"]
+        files = [Path(str(result["output"])).name for result in results]
+        tables = [
+            {"columns": list(rows[0]), "rows": [list(row.values()) for row in rows], "files": names}
+            for rows, names in ((result_rows(results), files), (comparison_rows(comparisons), []))
+            if rows
+        ]
+        notices = list(dict.fromkeys(f"{result['env']}: {result['contamination']}" for result in results))
+        return {"run": run.name, "tables": tables, "notices": notices, "complete": report["complete"] is True}
+    except (OSError, ValueError, LookupError, TypeError, AttributeError, ArithmeticError, RecursionError) as error:
+        return {"run": run.name, "error": f"{run.results.name} cannot be read: {type(error).__name__}: {error}"[:500]}
 
 
 def _lines_at(locations: Sequence[tuple[Path, int, int]]) -> bytes:

@@ -3,15 +3,16 @@
 import { address, ask, go, h, hideTip, link, plural } from "./dom.js";
 import { badMetricLines, follow, metricsVersion, showCurves } from "./curves.js";
 import { showEpisodes, showGroups } from "./lists.js";
+import { showEvaluations } from "./evaluations.js";
 import { move, nextMode, showEpisode } from "./transcript.js";
 import { showCompare, showGroup, showPair } from "./compare.js";
 
 const POLL_MS = 2000;
-const TABS = [["curves", "Curves"], ["episodes", "Episodes"], ["groups", "Groups"], ["compare", "Compare"]];
-const VIEWS = { curves: showCurves, episodes: showEpisodes, groups: showGroups, compare: showCompare, episode: showEpisode, group: showGroup, pair: showPair, problems: showProblems };
+const TABS = [["curves", "Curves"], ["episodes", "Episodes"], ["groups", "Groups"], ["compare", "Compare"], ["evaluations", "Evaluations"]];
+const VIEWS = { curves: showCurves, episodes: showEpisodes, groups: showGroups, compare: showCompare, evaluations: showEvaluations, episode: showEpisode, group: showGroup, pair: showPair, problems: showProblems };
 const PARENTS = { episode: "episodes", group: "groups", pair: "compare" };
-const LIVE = { episodes: "episodes", groups: "episodes", compare: "episodes", curves: "metrics", problems: "episodes" };
-const KEYS = [["1 2 3 4", "curves, episodes, groups, compare"], ["j k", "next, previous row or turn"], ["Enter", "open the row"],
+const LIVE = { episodes: "episodes", groups: "episodes", compare: "episodes", curves: "metrics", problems: "episodes", evaluations: "episodes" };
+const KEYS = [["1 2 3 4 5", "curves, episodes, groups, compare, evaluations"], ["j k", "next, previous row or turn"], ["Enter", "open the row"],
   ["[ ]", "previous, next episode of the list"], ["n p", "next, previous page"], ["t", "chat, tokens by probability, tokens by advantage"],
   ["u", "back to the list"], ["/", "search"], ["d", "light or dark"], ["?", "this list"]];
 
@@ -151,7 +152,7 @@ addEventListener("keydown", (event) => {
     j: () => step(1), k: () => step(-1), "[": () => move(query, -1), "]": () => move(query, 1), n: click("next-page"), p: click("previous-page"),
     t: () => address().view in PARENTS && nextMode(query), u: click("back"), d: theme, "?": help,
     "/": () => document.getElementById("search")?.focus(),
-  }[event.key] ?? (/^[1-4]$/.test(event.key) ? () => go(TABS[event.key - 1][0], app.runParameters()) : null);
+  }[event.key] ?? (/^[1-5]$/.test(event.key) ? () => go(TABS[event.key - 1][0], app.runParameters()) : null);
   if (!action) return;
   event.preventDefault();
   action();
