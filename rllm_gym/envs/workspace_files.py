@@ -27,6 +27,8 @@ def read_workspace(files: Any) -> Mapping[str, bytes]:
         )
     contents = {}
     for name, content in files.items():
+        if content is None:  # a column of a Parquet file
+            continue
         path = PurePosixPath(name) if isinstance(name, str) and "\0" not in name else None
         if path is None or path.is_absolute() or ".." in path.parts or not path.parts:
             raise TaskError(

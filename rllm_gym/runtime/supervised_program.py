@@ -7,9 +7,9 @@ import contextlib
 import json
 import os
 import socket
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from rllm_gym.runtime.program_launcher import LaunchSpec, ProgramLauncher
+from rllm_gym.runtime.program_launcher import LaunchSpec, ProgramLauncher, private_fds
 
 _END_S = 15.0
 """Seconds until all processes of a program must be gone; its supervisor gives up earlier."""
@@ -78,7 +78,11 @@ class SupervisedProgram:
         assert self._reports is not None
         ended = json.loads(await self._reports.readline() or b"{}")
         await asyncio.gather(*self._readers)
-        return ProgramEnd(ended.get("status"), _text(self._output), _text(self._errors))
+        return replace(self.output_so_far(), status=ended.get("status"))
+
+    def output_so_far(self) -> ProgramEnd:
+        """Return the end of its output, without a status."""
+        return ProgramEnd(None, _text(self._output), _text(self._errors))
 
     async def close(self) -> None:
         """End the program with all its descendants, and wait until they are gone. Safe to call twice."""
@@ -87,23 +91,27 @@ class SupervisedProgram:
         writer, self._writer = self._writer, None
         if writer is not None:
             assert self._reports is not None
-            with contextlib.suppress(OSError, TimeoutError):
-                writer.write(b"x")
-                async with asyncio.timeout(_END_S):
-                    while await self._reports.read(1 << 16):  # its end: all processes are gone
-                        pass
-            writer.close()
-        for task in self._readers:
-            task.cancel()
+            try:
+                with contextlib.suppress(OSError, TimeoutError):
+                    writer.write(b"x")
+                    async with asyncio.timeout(_END_S):
+                        while await self._reports.read(1 << 16):  # its end: all processes are gone
+                            pass
+            finally:  # its supervisor ends it also if this is cancelled
+                writer.close()
+                for task in self._readers:
+                    task.cancel()
 
     async def _launch(self, stdin: int) -> None:
         pipes = [os.pipe(), os.pipe()]
         control: int | None = None
+        private_fds.update(writing for _, writing in pipes)  # in a fork, they would keep the pipes open
         try:
             control = await asyncio.to_thread(self._launcher.start, self._spec, [stdin, *(end for _, end in pipes)])
         finally:
             os.close(stdin)
             for reading, writing in pipes:
+                private_fds.discard(writing)
                 os.close(writing)
                 if control is None:
                     os.close(reading)

@@ -17,8 +17,10 @@ import pytest
 from rllm_gym.core import EnvironmentFault, TaskError
 from rllm_gym.data import load_tasks
 from rllm_gym.envs.web import WebEnv
+from rllm_gym.envs.web.browser.storage_state import read_storage_state
 from rllm_gym.envs.web.page_server import ServerCommand, start_server
 from rllm_gym.envs.web.rows import read_row, row_to_web_task
+from rllm_gym.envs.workspace_files import read_workspace
 from tests.browser.long_timeouts import require_chromium, use_long_timeouts
 from tests.waiting import is_alive, until
 
@@ -56,8 +58,9 @@ http.server.ThreadingHTTPServer(("127.0.0.1", int(os.environ["PORT"])), Pages).s
 """
 
 CHECKS = """
+from tests.waiting import until
 import urllib.request
-states, setups = [], []
+states, setups, env = [], [], None
 def ordered_one(state, answer):
     states.append(state)
     orders = state.workspace / "orders"
@@ -67,13 +70,19 @@ def log_in(url, seed, data, workspace):
     assert "Shop at 127.0.0.1" in urllib.request.urlopen(url).read().decode()
     return {"session": data["user"]}
 def restore(url, seed, data, workspace):
+    assert env._session is None, "the page of the last episode could undo what is restored"
     (workspace / "orders").unlink(missing_ok=True)
     return {
         "cookies": [{"name": "a", "value": "1", "domain": "shop.localhost", "path": "/", "expires": -1}],
         "origins": [{"origin": data["origin"], "localStorage": [{"name": "token", "value": "</script>\\u2028"}]}],
     }
-def vague(url, seed, data, workspace):
-    return {"cookies": [{"name": "a"}]}
+def returned(url, seed, data, workspace):
+    return data["state"]
+def crash(url, seed, data, workspace):
+    try:
+        urllib.request.urlopen(url + "crash")
+    finally:
+        assert until(lambda: env._server.has_ended)
 """
 
 SERVER: dict[str, Any] = {"command": "{python}", "args": ["shop.py"], "env": {"PORT": "{port}"}}
@@ -135,7 +144,7 @@ def test_each_episode_has_a_server_of_its_own(checks: Any) -> None:
         ]
         assert state.server_url == url
         assert state.data == ROW["data"]  # with a list, as in the row
-        # The next episode begins anew, and nothing is left of the last one.
+        # The next episode begins with an empty shop, and nothing is left of the last one.
         workspace, pid = state.workspace, pid_of(state.workspace)
         assert "no orders" in first.reset(seed=5)[0]
         assert not workspace.exists()
@@ -153,7 +162,7 @@ def test_each_episode_has_a_server_of_its_own(checks: Any) -> None:
 def test_a_server_can_be_used_again_if_a_setup_restores_it(checks: Any) -> None:
     server = {**SERVER, "reuse": True}
     rows = [{**ROW, "id": name, "server": server, "setup": "checks_of_a_shop:restore"} for name in "ab"]
-    env = WebEnv(tasks=rows)
+    env = checks.env = WebEnv(tasks=rows)
     try:
         pids = []
         for row in "abb":
@@ -169,10 +178,37 @@ def test_a_server_can_be_used_again_if_a_setup_restores_it(checks: Any) -> None:
     finally:
         env.close()
     assert until(lambda: not is_alive(pids[2]))
-    env = WebEnv(tasks=[{**ROW, "setup": "checks_of_a_shop:vague"}])
-    with pytest.raises(EnvironmentFault, match="storage_state is invalid: KeyError: 'value'"):
-        env.reset()
-    env.close()
+
+
+def test_a_setup_returns_cookies_and_local_storage_of_the_site(checks: Any) -> None:
+    origins = ("http://shop.localhost", "http://pay.localhost")
+    token = [{"name": "token", "value": "1"}]
+    for state, says in (
+        ("a=1", "not a mapping"),
+        ({"cookies": [{"name": "a"}]}, "invalid: KeyError: 'value'"),
+        ({"cookies": [], "indexedDB": []}, r"the fields of a storage_state are .* not \['indexedDB'\]"),
+        ({"origins": [{"origin": origins[0], "sessionStorage": token}]}, r"origins are .* not \['sessionStorage'\]"),
+        (
+            {"origins": [{"origin": "http://127.0.0.1:8000", "localStorage": token}]},
+            "nothing for http://shop.localhost",
+        ),
+        ({"cookies": [{"name": "a", "value": "1", "domain": "op.localhost"}]}, "nothing for http://shop.localhost"),
+        ({"origins": [{"origin": origins[0], "localStorage": [{"name": "a", "value": "x" * 6_000_000}]}]}, "5,242,880"),
+    ):
+        with pytest.raises(ValueError, match=says):
+            read_storage_state(state, origins)
+    read = read_storage_state({"origins": [{"origin": f"{origins[1]}/", "localStorage": token}]}, origins)
+    assert read.local_storage == {origins[1]: {"token": "1"}}
+    row = {**ROW, "url": "http://shop.localhost/till/start", "setup": "checks_of_a_shop:returned"}
+    env = WebEnv(tasks=[{**row, "data": {"state": state}, "id": state["a"]} for state in ({"a": "1"}, {"a": "1;2"})])
+    try:
+        assert "a=1" in env.reset(options={"task": 0})[0]
+        assert "a=1" in env.step('goto("/")')[0]  # a cookie by name is for the whole site
+        with pytest.raises(EnvironmentFault, match=r"the cookie .*'1;2'.* cannot be set") as raised:
+            env.reset(options={"task": 1})
+        assert raised.value.kind == "setup"
+    finally:
+        env.close()
 
 
 def test_a_model_that_ends_the_server_ends_its_episode_unsolved(checks: Any, caplog: pytest.LogCaptureFixture) -> None:
@@ -189,11 +225,23 @@ def test_a_model_that_ends_the_server_ends_its_episode_unsolved(checks: Any, cap
         env.close()
 
 
+def test_a_server_that_ends_during_the_setup_is_named_as_the_cause(checks: Any) -> None:
+    env = checks.env = WebEnv(tasks=[{**ROW, "setup": "checks_of_a_shop:crash"}])
+    with pytest.raises(EnvironmentFault, match=r"before the first action: exit status 3.*\nout of cups") as raised:
+        env.reset()
+    assert raised.value.kind == "server_died"
+    env.close()
+
+
 @pytest.mark.parametrize(
     ("program", "timeout", "says"),
     [
         ("print('no database'); raise SystemExit(4)", 60, "exit status 4; its output ends with:\nno database"),
-        ("import time; time.sleep(600)", 1, r"within timeout=1 s \(status of the last answer: none\)"),
+        (
+            "import time; print('connecting', flush=True); time.sleep(600)",
+            3,
+            r"within timeout=3 s \(status of the last answer: none\): .*127.0.0.1.*\nconnecting",
+        ),
     ],
     ids=["ends", "silent"],
 )
@@ -226,6 +274,34 @@ def test_a_missing_program_and_a_cancelled_start_leave_nothing(tmp_path: Path) -
     assert until(lambda: not is_alive(int(mark.read_text())))
 
 
+# It answers, and keeps the connection open.
+OPEN_ENDED = """
+import socket, sys, time
+listening = socket.create_server(("127.0.0.1", int(sys.argv[1])))
+open("starts", "w").write(str(__import__("os").getpid()))
+while True:
+    connection, _ = listening.accept()
+    connection.recv(1000)
+    connection.sendall(b"HTTP/1.1 200 OK\\r\\n\\r\\nhello")
+    time.sleep(600)
+"""
+
+
+def test_a_server_whose_answer_does_not_end_is_ready_and_ends_when_its_closing_is_cancelled() -> None:
+    async def check() -> None:
+        command = ServerCommand("{python}", ("-c", OPEN_ENDED, "{port}"))
+        server = await start_server(command, "http://shop.localhost/", 0, {"a": b"x"})
+        pid = pid_of(server.workspace)
+        closing = asyncio.create_task(server.close())
+        await asyncio.sleep(0)
+        closing.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await closing
+        assert await asyncio.to_thread(until, lambda: not is_alive(pid) and not server.workspace.exists())
+
+    asyncio.run(check())
+
+
 def test_an_unclosed_server_ends_when_it_is_collected() -> None:
     command = ServerCommand("{python}", ("shop.py",), {"PORT": "{port}"})
     server = asyncio.run(start_server(command, "http://shop.localhost/", 0, {"shop.py": SHOP.encode()}))
@@ -236,15 +312,19 @@ def test_an_unclosed_server_ends_when_it_is_collected() -> None:
     assert until(lambda: not is_alive(pid))
 
 
-def test_a_server_ends_with_a_killed_trainer(tmp_path: Path) -> None:
+def test_a_server_ends_with_its_process_even_if_that_is_killed() -> None:
     program = f"""
 import asyncio, sys, time
+from rllm_gym.envs.web.browser.storage_state import read_storage_state
 from rllm_gym.envs.web.page_server import ServerCommand, start_server
 command = ServerCommand("{{python}}", ("shop.py",), {{"PORT": "{{port}}"}})
 server = asyncio.run(start_server(command, "http://shop.localhost/", 0, {{"shop.py": {SHOP.encode()!r}}}))
 print((server.workspace / "starts").read_text(), flush=True)
-time.sleep(600)
 """
+    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert not is_alive(int(ended.stdout))
+    assert ended.stderr == ""
+    program += "time.sleep(600)"
     with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True) as trainer:
         assert trainer.stdout is not None
         pid = int(trainer.stdout.readline())
@@ -259,6 +339,9 @@ def test_rows_with_an_unusable_server_are_refused() -> None:
         ({"server": {**SERVER, "port": 80}}, r"unknown fields \['port'\]"),
         ({"server": {**SERVER, "args": "shop.py"}}, "must be a list"),
         ({"server": {**SERVER, "args": [8000]}}, "8000"),
+        ({"server": {**SERVER, "command": ""}}, "command"),
+        ({"server": {**SERVER, "env": {"PORT={port}": ""}}}, "names of variables"),
+        ({"server": {**SERVER, "args": ["{seed}"], "reuse": True}}, "later episodes have other seeds"),
         ({"server": {**SERVER, "env": {}}}, r"put \{port\}"),
         ({"server": {**SERVER, "timeout": 0}}, "timeout=0"),
         ({"server": {**SERVER, "reuse": "yes"}}, "reuse='yes'"),
@@ -273,3 +356,4 @@ def test_rows_with_an_unusable_server_are_refused() -> None:
         with pytest.raises(TaskError, match=f"names a {key}, which runs code"):
             row_to_web_task(row, "from-the-hub", trusted=False)
     assert len(load_tasks([ROW], convert=row_to_web_task)) == 1
+    assert read_workspace({"a": "x", "of another row": None}) == {"a": b"x"}  # from a Parquet file

@@ -18,7 +18,7 @@ import trainers
 from rllm_gym.commands.errors import CommandError
 from trainers import commands
 from trainers.algorithms import algorithm_options
-from trainers.algorithms.registry import ALGORITHMS, options_of
+from trainers.algorithms.registry import ALGORITHMS, options_of, options_type
 from trainers.config import (
     ConfigError,
     DpoConfig,
@@ -436,6 +436,14 @@ def test_the_short_help_fits_on_a_screen_and_names_existing_options(
     others = set(re.findall(r"--[\w.-]+", short.partition("\n")[2])) - every
     kind: Any = {commands.train: TrainConfig, commands.sft: SftConfig, commands.dpo: DpoConfig}[command]
     assert [name for name in others if not has_option(kind, name.removeprefix("--").replace("-", "_"))] == []
+
+
+def test_options_exist_because_of_defaults_too() -> None:
+    """The loss of distillation limits its weights by default, so how it limits them is an option."""
+    assert algorithm_options("distillation", importance_mode="token-mask").importance_mode == "token-mask"
+    for name in ALGORITHMS:
+        options = algorithm_options(name, **({"teacher": "x"} if name in ("distillation", "gkd") else {}))
+        assert options_type(to_mapping(options)) is type(options)  # as read from the config.yaml of a run
 
 
 def test_the_help_shows_the_options_that_exist_with_those_of_the_command_line(

@@ -151,13 +151,16 @@ def options_type(chosen: Mapping[str, Any]) -> type[AlgorithmOptions]:
 
 def _extra_options(algorithm: Algorithm, loss: Loss, chosen: Mapping[str, Any]) -> tuple[type[Options], ...]:
     """Return the options that exist because of the values of others."""
-    kind = algorithm.options
-    extra: list[type[Options]] = []
+    kind, extra = algorithm.options, list[type[Options]]()
+
+    def value(name: str, owner: type[Options] = kind) -> Any:
+        return chosen.get(name, getattr(owner, name, None))  # the default, which may be that of a class of the user
+
     if issubclass(loss.options, CorrectionOptions) and (
-        str(chosen.get("importance_cap")).lower() not in ("none", "null") or chosen.get("old_logprobs") == "trainer"
+        str(value("importance_cap", loss.options)).lower() not in ("none", "null") or value("old_logprobs") == "trainer"
     ):
         extra.append(ImportanceModeOptions)
-    if issubclass(kind, RewardOptions) and any(_weight(chosen.get(name, 0)) for name in ("kl", "kl_reward")):
+    if issubclass(kind, RewardOptions) and any(_weight(value(name)) for name in ("kl", "kl_reward")):
         extra.append(TeacherOptions)
         if issubclass(kind, GroupOptions) and not chosen.get("teacher"):
             extra.append(ReferenceSyncOptions)

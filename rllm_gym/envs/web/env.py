@@ -216,6 +216,7 @@ class WebEnv(PageEnv):
         self._graded = FAILED
         self._goal = case.goal
         self._taken = []
+        await self._end_session()  # the page of the last episode may still send requests to what is prepared now
         # Drawn only if it is used, so that the other tasks of a seed do not depend on it.
         seed = functools.cache(lambda: int(self.np_random.integers(2**31)))
         server = await self._server_of(case, seed)
@@ -236,7 +237,8 @@ class WebEnv(PageEnv):
         wanted = command, files, case.start
         server = self._server
         if server is not None:
-            if command is not None and command.reuse and wanted == self._served and not server.has_ended:
+            same = command is not None and command.reuse and wanted == self._served
+            if same and server.is_of_this_process and not server.has_ended:
                 return server
             await self._end_server()
         if command is not None:
@@ -301,12 +303,19 @@ class WebEnv(PageEnv):
         return Outcome(observation, {"task": 0.0}, True, info={"stop_reason": StopReason.SERVER_LOST.value})
 
     async def _begin_on_page(self, task: Task) -> str:
-        observation = await super()._begin_on_page(task)
-        assert self._instance is not None
-        await self._instance.try_check(task.task_id, self._state)
+        fault: EnvironmentFault | None = None
+        observation = ""
+        try:
+            observation = await super()._begin_on_page(task)
+            assert self._instance is not None
+            await self._instance.try_check(task.task_id, self._state)
+        except EnvironmentFault as error:
+            fault = error
         if self._server is not None and self._server.has_ended:
             words = f"the server of task {task.task_id!r} ended before the first action"
-            raise EnvironmentFault(f"{words}: {await self._server.how_it_ended()}", kind="server_died")
+            raise EnvironmentFault(f"{words}: {await self._server.how_it_ended()}", kind="server_died") from fault
+        if fault is not None:
+            raise fault
         return observation
 
     async def _state(self, end: WebEpisodeEnd) -> PageState:

@@ -169,7 +169,7 @@ def _page_row(row: Mapping[str, Any]) -> PageRow:
 
 
 def _server(values: Any, url: str) -> ServerCommand:
-    if not isinstance(values, Mapping) or not isinstance(values.get("command"), str):
+    if not isinstance(values, Mapping) or not isinstance(values.get("command"), str) or not values["command"]:
         raise TaskError(f"its server is {values!r:.80}; it must be {{'command': …, 'args': […]}}")
     values = {key: value for key, value in values.items() if value is not None}  # columns of a Parquet file
     if unknown := sorted(set(values) - set(_SERVER_KEYS)):
@@ -183,12 +183,18 @@ def _server(values: Any, url: str) -> ServerCommand:
     for text in texts:
         if not isinstance(text, str) or "\0" in text:
             raise TaskError(f"its server has {text!r:.80}, which must be a string without NUL characters")
+    if wrong := [name for name in env if not name or "=" in name]:
+        raise TaskError(
+            f"its server has env={{{wrong[0]!r:.80}: …}}; names of variables are not empty, and have no '='"
+        )
     if isinstance(timeout, bool) or not isinstance(timeout, int | float) or not 0 < timeout <= MAX_START_S:
         raise TaskError(f"its server has timeout={timeout!r:.80}; it must be a number of seconds up to {MAX_START_S:g}")
     if not isinstance(reuse, bool):
         raise TaskError(f"its server has reuse={reuse!r:.80}; it must be true or false")
     if not any("{port}" in text for text in texts):
-        raise TaskError("its server must be told its port: put {port} into its args or env")
+        raise TaskError("its server does not get its port: put {port} into its args or env")
+    if reuse and any("{seed}" in text for text in texts):
+        raise TaskError("its server has {seed} and reuse=true, but later episodes have other seeds; use that of setup")
     if not _origin(url).startswith("http://"):
         raise TaskError(f"its url is {url!r:.80}; the page of a server that is started here begins with http://")
     return ServerCommand(values["command"], tuple(args), env, cwd, float(timeout), reuse)

@@ -210,7 +210,7 @@ class PageTaskInstance:
             words = f"the setup {row.setup} failed: {type(error).__name__}: {error}"
             raise EnvironmentFault(words, kind="setup") from error
         try:
-            return read_storage_state(result, row.url)
+            return read_storage_state(result, row.origins)
         except ValueError as error:
             words = "must return None, cookies by name, or a storage_state of Playwright"
             raise EnvironmentFault(f"the setup {row.setup} {words}: {error}", kind="setup") from error

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 import numpy as np
 import numpy.typing as npt
 
+from rllm_gym.core import EnvironmentFault
 from rllm_gym.core.background_loop import BackgroundLoop
 from rllm_gym.envs.web.browser.actions import act
 from rllm_gym.envs.web.browser.cdp import ProtocolError
@@ -113,6 +114,7 @@ class BrowserSession:
         Raises:
             BrowserFault: The browser failed, or did not answer in time.
             SiteFault: The page cannot be reached, or its site failed.
+            EnvironmentFault: A cookie is invalid; kind ``"setup"``.
         """
         state = storage or StorageState()
         await self._run(lambda: self.within(self._goto(url, state), GOTO_S + LOAD_S + SETTLE_S, f"opening {url}"))
@@ -416,13 +418,22 @@ class BrowserSession:
                     await gone.close()
         self.tabs.bring_to_front(page)
 
+    async def _set_cookie(self, cookie: Mapping[str, Any]) -> None:
+        try:
+            await self.cdp().send("Network.setCookies", {"cookies": [dict(cookie)]})
+        except ProtocolError as error:
+            if "Invalid" not in str(error):
+                raise
+            words = "cannot be set; it needs a domain with a path, or a url, and a value without ';'"
+            raise EnvironmentFault(f"the cookie {cookie!r:.300} {words}: {error}", kind="setup") from error
+
     async def _goto(self, url: str, storage: StorageState) -> None:
         self.tabs.asks = False
         while self.tabs.waiting:
             await self.tabs.answer(False)
         try:
-            if storage.cookies:
-                await self.cdp().send("Network.setCookies", {"cookies": list(storage.cookies)})
+            for cookie in storage.cookies:
+                await self._set_cookie(cookie)
             if not storage.local_storage:
                 return await self._open_start_page(url)
             stored = await self.cdp().send("Page.addScriptToEvaluateOnNewDocument", {"source": storage.script()})
