@@ -567,8 +567,13 @@ _OF_NAMED_TUPLES = frozenset(
 """Special methods of named tuples that are forwarded. They are compared, and iterated, as tuples."""
 
 
-_NOT_SHOWN = frozenset({"asyncio", "_asyncio", "concurrent", "numbers", "decimal", "_decimal", "fractions", "datetime"})
+_NOT_SHOWN = frozenset(
+    {"asyncio", "_asyncio", "concurrent", "numbers", "decimal", "_decimal", "fractions", "datetime", "typing"}
+)
 """Modules that treat objects of their own classes as theirs alone, or whose objects are copied."""
+
+_TYPE_EXPRESSIONS = frozenset({("types", "UnionType"), ("types", "GenericAlias")})
+"""Classes whose objects ``typing`` treats in the same way: ``float | None``, ``list[int]``."""
 
 
 def library_class(facts: dict[str, Any]) -> type | None:
@@ -577,7 +582,7 @@ def library_class(facts: dict[str, Any]) -> type | None:
     if (module, name) == ("builtins", "mappingproxy"):
         return types.MappingProxyType
     root = module.split(".")[0]
-    if root not in sys.stdlib_module_names or root in _NOT_SHOWN:
+    if root not in sys.stdlib_module_names or root in _NOT_SHOWN or (module, name) in _TYPE_EXPRESSIONS:
         return None
     found = getattr(sys.modules.get(module), name, None)
     return found if isinstance(found, type) and found.__module__ == module != "builtins" else None
