@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import importlib
 import inspect
+import os
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -23,10 +24,14 @@ from rllm_gym.multiagent import GAMES
 
 MAX_TURNS = 8
 MAX_CHARS = 2_500
+QUICK = "QUICK_SITE" in os.environ
+"""Whether to leave out what takes long, see hooks.py."""
 
 Turns = Iterator[tuple[str, str]]
 """Who speaks, and what."""
 
+# Families whose episodes start a browser, a server or a sandbox.
+_SLOW = ("Code", "ToolMath", "SWE", "Web", "MCP")
 # A reply of the model that no environment has a reference solution for.
 _SWE_REPLIES = ("```bash\ngit log --oneline; ls; head -30 README*\n```", "```bash\nsubmit\n```")
 _CAPITALS = {
@@ -124,6 +129,8 @@ def _demoted(text: str) -> str:
 
 
 def _example(env_id: str) -> list[str]:
+    if QUICK and env_id.startswith(tuple(f"rllm/{family}" for family in _SLOW)):
+        return []
     try:
         turns = list(_game(env_id) if env_id in GAMES else _episode(env_id))
     except (ImportError, RllmGymError) as error:  # a browser, a sandbox or a package is missing on this machine

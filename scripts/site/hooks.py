@@ -1,6 +1,8 @@
 """MkDocs hooks: add the generated pages, convert links that leave docs/, and render formulas without JavaScript.
 
 On a Git host the pages are read as they are, so their links are relative to the files of the repository.
+``QUICK_SITE=1`` builds the site for ``make test``: all pages that someone wrote, one of the API reference, formulas as
+LaTeX, and the example episodes that start no other process.
 """
 
 from __future__ import annotations
@@ -42,6 +44,8 @@ REFERENCE = (
     "trainers.algorithms",
 )
 """Packages whose public names (``__all__``) are in the API reference."""
+if environment_pages.QUICK:
+    REFERENCE = ("trainers.algorithms",)
 
 ziamath.config.svg2 = False  # paths instead of symbols, whose ids would be repeated on a page
 
@@ -123,7 +127,7 @@ def on_page_markdown(markdown: str, page: Page, **_: Any) -> str:
 
 
 def on_page_content(content: str, **_: Any) -> str:
-    return _MATH.sub(_formula, content)
+    return content if environment_pages.QUICK else _MATH.sub(_formula, content)
 
 
 def site_uri(name: str) -> str:

@@ -26,12 +26,14 @@ for package in ("material", "mkdocstrings", "ziamath"):
 ROOT = Path(__file__).resolve().parents[2]
 
 
-@pytest.fixture(scope="module")
-def site(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    """The HTML of each page."""
+@pytest.fixture(scope="module", params=["quick", pytest.param("full", marks=pytest.mark.long)])
+def site(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """The HTML of each page, without what takes long (scripts/site/hooks.py) or as ``make docs`` builds it."""
     folder = tmp_path_factory.mktemp("site")
     command = [sys.executable, "-m", "mkdocs", "build", "--site-dir", str(folder)]
     environment = {**os.environ, "NO_MKDOCS_2_WARNING": "1", "OMP_NUM_THREADS": "1"}
+    if request.param == "quick":
+        environment["QUICK_SITE"] = "1"
     result = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=1000)
     assert result.returncode == 0, result.stderr  # mkdocs.yml: warnings are errors
     pages = {path.relative_to(folder).as_posix(): path.read_text() for path in folder.rglob("*.html")}
@@ -40,15 +42,23 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     return pages | dict.fromkeys(others, "")
 
 
-def test_every_environment_has_a_page_with_an_episode(site: dict[str, str]) -> None:
+def test_every_environment_has_a_page(site: dict[str, str]) -> None:
+    pages = "".join(text for name, text in site.items() if name.startswith("environments/"))
+    for env_id in [*TABLE, *OWN_TASKS, *GAMES]:
+        anchor = re.sub(r"[^\w-]", "", env_id.lower())
+        assert f'id="{anchor}"' in pages, env_id
+    assert pages.count('class="transcript"') >= len(GAMES)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("site", ["full"], indirect=True)
+def test_every_environment_has_an_example_episode_and_formulas_are_drawn(site: dict[str, str]) -> None:
     pages = "".join(text for name, text in site.items() if name.startswith("environments/"))
     missing = re.findall(r"Not shown: it could not be run here[^<]*", pages)
     if missing:
         pytest.skip(missing[0])
-    for env_id in [*TABLE, *OWN_TASKS, *GAMES]:
-        anchor = re.sub(r"[^\w-]", "", env_id.lower())
-        assert f'id="{anchor}"' in pages, env_id
     assert pages.count('class="transcript"') == len(TABLE | OWN_TASKS) + len(GAMES)
+    assert site["algorithms.html"].count('<svg class="formula"') > 20
 
 
 def test_every_option_algorithm_and_loss_is_described(site: dict[str, str]) -> None:
@@ -57,7 +67,6 @@ def test_every_option_algorithm_and_loss_is_described(site: dict[str, str]) -> N
     headings = re.findall(r"^### (.+)$", (ROOT / "docs" / "algorithms.md").read_text(), re.MULTILINE)
     assert set(ALGORITHMS) <= set(headings)
     assert {name for name in LOSSES if name != "reinforce"} <= set(headings)
-    assert site["algorithms.html"].count('<svg class="formula"') > 20
 
 
 def test_pages_load_nothing_from_other_servers(site: dict[str, str]) -> None:

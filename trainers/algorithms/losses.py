@@ -332,7 +332,7 @@ def divergence_masked(logp_N: Tensor, old_logp_N: Tensor, adv_N: Tensor, *, thre
     """Compute DPPO's loss ``-ratio * A`` without tokens whose probability has already moved too far.
 
     A token is dropped if its probability has changed by more than ``threshold`` in the direction of the advantage
-    (total variation of the token alone).
+    (total variation of the token alone; Qi et al. 2026).
 
     Returns:
         Loss per token, and 1.0 or -1.0 where the token was dropped: its probability rose or fell too far.

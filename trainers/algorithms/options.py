@@ -134,7 +134,7 @@ class RatioOptions(AlgorithmOptions):
     then also covers sampling ahead and rounding differences between sampler and trainer (verl's bypass mode).
     ``trainer``: those of the trainer before the update; the loss is also weighted with their ratio to the sampler's,
     limited by ``importance_cap`` and ``importance_mode``, by default truncated to 2 (decoupled PPO with truncated
-    importance sampling, TRL's default). This takes another forward pass if there are several optimizer steps per batch.
+    importance sampling). This takes another forward pass if there are several optimizer steps per batch.
     ``auto``: the sampler's, until rounding alone would limit more than 1 % of the tokens; from then on the
     trainer's."""
 
