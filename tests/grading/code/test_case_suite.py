@@ -154,6 +154,22 @@ def test_a_result_is_one_number_and_nothing_is_not_close_to_something(pool: Sand
     assert paid(pool, honest) == set(honest)
 
 
+def test_what_honest_programs_ask_about_functions_classes_and_files_is_answered(pool: SandboxPool) -> None:
+    """The code object of a function of the test, the bases of a class, errors of the library, archives and
+    configuration files. None of it is of use to a program that cheats."""
+    names = {f"seventh_{name}" for name in ("curry", "kept_function", "bases", "sqlite_errors", "zip_errors")}
+    attacks = {name: record for name, record in ATTACKS.items() if record["task"] in names}
+    assert len(attacks) >= 7
+    assert paid(pool, attacks) == set()
+    honest = {f"solution of {name}": RIGHT[f"solution of {name}"] for name in names}
+    for name in (
+        "curry_code", "config_written", "errors_of_library", "error_of_library_derived", "api_mixin_mro_super",
+        "bcb_sqlite_connection", "bcb_zip_archive",
+    ):  # fmt: skip
+        honest[name] = RIGHT[f"seventh_{name}"]
+    assert paid(pool, honest) == set(honest)
+
+
 def test_data_that_are_too_large_for_a_message_are_the_tasks_fault(pool: SandboxPool) -> None:
     """Nobody could pass: a reward of 0 would hide it. Not so if the program may have said how large they are."""
     tests = FunctionTests("f", 'assert f("ab") == 2\nassert f("x" * 20_000_000) == 20_000_000\n', "assert")

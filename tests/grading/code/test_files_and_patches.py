@@ -165,3 +165,38 @@ def test_test_statements_may_be_in_any_layout(pool: SandboxPool) -> None:
         assert not grade_program_sync(pool, "def f(x): return 3 * x", tests).correct, path
     empty = FunctionTests("f", "for value in f(1):\n    assert value in (1, 2)", "assert", limits=LIMITS)
     assert not grade_program_sync(pool, "def f(x): return []", empty).correct
+
+
+def test_nothing_is_imported_from_a_programs_archive_and_it_configures_no_tests(pool: SandboxPool) -> None:
+    """Archives and configuration files come back as data: the test reads them, the interpreter does not."""
+    archive = """
+import zipfile
+def build(path):
+    with zipfile.ZipFile(path, "w") as file:
+        file.writestr("answers.py", "def total(xs):\\n    return 3")
+"""
+    imports = """
+import tempfile, os, sys
+folder = tempfile.mkdtemp()
+path = os.path.join(folder, "lib.zip")
+build(path)
+sys.path.insert(0, path)
+from answers import total
+assert total([1, 2]) == 3
+"""
+    config = """
+import os
+def build(folder):
+    with open(os.path.join(folder, "setup.cfg"), "w") as file:
+        file.write("[tool:pytest]")
+"""
+    configures = """
+from solution import build
+def test_build(tmp_path):
+    build(str(tmp_path))
+    assert (tmp_path / "setup.cfg").exists()
+"""
+    tests = [FunctionTests("build", imports, "assert", limits=LIMITS)]
+    tests.append(FunctionTests("build", configures, "pytest", limits=LIMITS))
+    verdicts = grade_many(pool, zip((archive, config), tests))
+    assert [verdict.correct for verdict in verdicts] == [False, False]

@@ -501,6 +501,7 @@ _MODULES_OF_ERRORS = frozenset(
         "json.decoder",
         "queue",
         "re",
+        "sqlite3",
         "sre_constants",
         "statistics",
         "struct",
@@ -572,8 +573,11 @@ def _is_harmless(module: str, name: str) -> bool:
     if module == "typing" and not name[:1].isupper():
         return False
     if module in _MODULES_OF_ERRORS and name.isidentifier():
-        __import__(module)
-        kind = getattr(sys.modules[module], name, None)
+        try:
+            __import__(module)
+        except ImportError:  # sqlite3 may be absent
+            return False
+        kind = getattr(sys.modules.get(module), name, None)
         if isinstance(kind, type) and issubclass(kind, Exception):
             return True
     return module in _HARMLESS_MODULES and name.isidentifier() and not name.startswith("_")

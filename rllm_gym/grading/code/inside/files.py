@@ -33,7 +33,7 @@ _MENTIONS = (
 )
 _LOADS_CODE = r"pickle|marshal|shelve|joblib|importlib|runpy|\bexec\(|\beval\(|subprocess|os\.system"
 _NAME = r"[\w +=,@()\[\]-][\w .+=,@()\[\]-]{0,200}"
-_CODE = r"(?i:\.(?:py\w*|so|pth|ini|cfg|toml|egg|zip|whl)$|^(?:__\w+__|conftest.*|pytest.*)$)"
+_CODE = r"(?i:\.(?:py\w*|so|pth|egg|whl)$|^(?:__\w+__|conftest.*|pytest.*|tox\.ini|setup\.cfg|pyproject\.toml)$)"
 
 Location = tuple[str, str]
 """``"work"`` or ``"tmp"``, and a path in it."""

@@ -355,7 +355,7 @@ class GuardedPeer(Peer):
         """Return the bases of a class of the program; those that make an exception of all kinds that a test expects
         are replaced.
         """
-        found = {base for item in bases for base in item.__mro__ if base.__module__ == "builtins"}
+        found = {base for item in bases for base in item.__mro__ if not isinstance(base, RemoteType)}
         ends = [base for base in found if not any(base is not other and issubclass(other, base) for other in found)]
         expected = [base for base in ends if re.search(rf"\b{base.__name__}\b", self.test_text)]
         return (Exception,) if len(ends) > 2 or len(expected) > 1 else bases

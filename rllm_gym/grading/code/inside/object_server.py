@@ -13,7 +13,7 @@ from .lazy_random import LazyRandom
 from .operations import Operations
 from .proxies import ARITHMETIC, NAMES, Remote
 
-_READABLE = frozenset({"__name__", "__qualname__", "__doc__", "__annotations__"})
+_READABLE = frozenset({"__name__", "__qualname__", "__doc__", "__annotations__", "__defaults__", "__kwdefaults__"})
 _FRAMES = frozenset({"gi_frame", "gi_code", "cr_frame", "cr_code", "ag_frame", "ag_code", "tb_frame", "tb_next"})
 _OTHER_VALUES = 4
 _CHANGING = frozenset(

@@ -47,6 +47,8 @@ class RemoteOperations(Protocol):
 
     def signature(self, target: Any) -> Any: ...
 
+    def code(self, target: Any) -> Any: ...
+
     def awaited(self, target: Any) -> Any: ...
 
     def equal(self, left: Any, right: object) -> Any: ...
@@ -144,6 +146,18 @@ class RemoteType(type):
             return _derive(*args, kwargs)
         return link.peer.construct(cls, args, kwargs)
 
+    @property
+    def __mro__(cls) -> tuple[type, ...]:
+        """The classes that the other side knows, not those of this module."""
+        return _without_own(type.__dict__["__mro__"].__get__(cls))
+
+    @property
+    def __bases__(cls) -> tuple[type, ...]:  # type: ignore[override]
+        return _without_own(type.__dict__["__bases__"].__get__(cls)) or (object,)
+
+    def mro(cls) -> list[type]:
+        return type.mro(cls) if type.__dict__["__mro__"].__get__(cls) is None else list(cls.__mro__)
+
     def __getattr__(cls, name: str) -> Any:
         link = cls._rllm_class_link
         if link is None or _is_private(name):
@@ -212,6 +226,10 @@ class RemoteType(type):
 
     def __init__(cls, name: str, bases: tuple[type, ...], names: dict[str, Any], /, **kwargs: Any) -> None:
         super().__init__(name, bases, names)
+
+
+def _without_own(classes: tuple[type, ...]) -> tuple[type, ...]:
+    return tuple(cls for cls in classes if cls not in (_Attributes, Remote, RemoteExceptionMixin))
 
 
 def _derive(name: str, bases: tuple[type, ...], names: dict[str, Any], kwargs: dict[str, Any]) -> RemoteType:
@@ -336,6 +354,8 @@ class _Attributes:
     def __getattr__(self, name: str) -> Any:
         if name == "__signature__":
             return _link(self).peer.signature(self)
+        if name == "__code__":
+            return _link(self).peer.code(self)
         if name == "__doc__" or not _is_private(name):
             return _link(self).peer.ask("getattr", self, name)
         raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")

@@ -336,6 +336,9 @@ class TestSide:
         if Files.needed(text):
             self.peer.files = Files(guarded=True)
             self._takes_files = not Files.loads_code(text)
+            # An archive of the program may be read, but nothing is imported from it.
+            sys.path_hooks[:] = [hook for hook in sys.path_hooks if getattr(hook, "__name__", "") != "zipimporter"]
+            sys.path_importer_cache.clear()
         patches = Patches(self.peer)
         if "environ" in text or "setenv" in text:
             self._environment = patches.environment
