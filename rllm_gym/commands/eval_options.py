@@ -122,7 +122,7 @@ def file_names(cells: Sequence[argparse.Namespace]) -> list[str]:
     names = []
     for cell in cells:
         text = f"{cell.env.removeprefix('rllm/')}@{'-'.join(Path(cell.model).parts[-2:])}"
-        text = re.sub(r"[^\w@.=+-]+", "-", text)[:100]
+        text = re.sub(r"[^\w@.=+-]+", "-", text, flags=re.ASCII)[:100]  # at most 255 bytes
         digest = hashlib.sha256("\n".join(cell.identity).encode()).hexdigest()
         names.append(f"{text.strip('-.')}-{digest[:6]}.jsonl")
     return names

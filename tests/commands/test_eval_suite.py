@@ -212,6 +212,8 @@ def test_the_documented_file_is_valid(folder: Path) -> None:
         (None, "http://localhost:8000/v1", [0.1, 0.4]),
     ]
     assert len(set(file_names(cells))) == 6
+    (name,) = file_names(read_options([LAKE, "--model.path", "模" * 300]))
+    assert len(name.encode()) < 255
     # Their files stay the same if more is evaluated.
     more = example.replace("limit: 1319", "limit: 20").replace(
         "envs:\n", "envs:\n  - {id: rllm/Math-v0, kwargs: {tasks: math500}}\n"
