@@ -57,10 +57,15 @@ for python in $PYTHONS; do
         missing="$missing $python"
         continue
     }
-    (set -e; check "$python" "$scratch/${python##*/}") >"$scratch/check.log" 2>&1 || {
+    # Not `( … ) || …`: there bash ignores set -e, and only the last command of the check would count.
+    set +e
+    (set -e; check "$python" "$scratch/${python##*/}") >"$scratch/check.log" 2>&1
+    status=$?
+    set -e
+    if [ "$status" != 0 ]; then
         cat "$scratch/check.log" >&2
         fail "the wheel does not work with $("$python" --version)"
-    }
+    fi
     echo "release: the wheel works with $("$python" --version)"
 done
 [ -z "$missing" ] || echo "release: not checked, because they were not found:$missing"

@@ -19,6 +19,7 @@ _SAME = (
     "env_kwargs",
     "model",
     "url",
+    "dtype",
     "agent",
     "agent_kwarg",
     "run_agent_kwargs",

@@ -7,6 +7,7 @@ import difflib
 import hashlib
 import itertools
 import json
+import math
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -40,6 +41,21 @@ _OTHER_NAMES = {
     "--validation.samples": "--samples",
     "--validation.tasks": "--limit",
     "--workflow": "--agent",
+}
+# What --help shows.
+_MAIN_OPTIONS = {
+    "--help",
+    "--kwarg",
+    "--config",
+    "--model.path",
+    "--samples",
+    "--limit",
+    "--seed",
+    "--sampling.temperature",
+    "--sampling.max-tokens",
+    "--url",
+    "--output",
+    "--resume",
 }
 # What holds for the whole call, and cannot differ between its models and environments.
 _OF_THE_CALL = {"config", "envs", "json", "models", "output", "resume", "run", "seed"}
@@ -106,7 +122,7 @@ def file_names(cells: Sequence[argparse.Namespace]) -> list[str]:
     names = []
     for cell in cells:
         text = f"{cell.env.removeprefix('rllm/')}@{'-'.join(Path(cell.model).parts[-2:])}"
-        text = re.sub(r"[^\w@.=+-]+", "-", text)[:100]
+        text = re.sub(r"[^\w@.=+-]+", "-", text, flags=re.ASCII)[:100]  # at most 255 bytes
         digest = hashlib.sha256("\n".join(cell.identity).encode()).hexdigest()
         names.append(f"{text.strip('-.')}-{digest[:6]}.jsonl")
     return names
@@ -118,11 +134,16 @@ def file_names(cells: Sequence[argparse.Namespace]) -> list[str]:
 def _parser() -> argparse.ArgumentParser:
     parser = _Parser(
         prog="rllm-gym eval",
+        usage="rllm-gym eval [ENV ...] --model.path PATH [options]",
         description="Evaluate models on environments: success rates (pass@1 to pass@n) and mean rewards with 95%\n"
         "confidence intervals, paired comparisons of the models, stop reasons, faults, tokens, time and cost.",
         epilog=_EXAMPLES,
+        add_help=False,
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
+    )
+    parser.add_argument(
+        "-h", "--help", "--help-all", nargs=0, action=_Help, help="print the main options, or all of them, and exit"
     )
     add_environment_arguments(parser, several=True)
     parser.set_defaults(run_kwargs={}, run_agent_kwargs={}, deadlines=None)
@@ -166,7 +187,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     measurement.add_argument(
         "--price",
-        type=float,
+        type=_price,
         nargs=2,
         metavar=("INPUT", "OUTPUT"),
         help="price of a million tokens of prompts and of replies: also report the cost",
@@ -209,6 +230,29 @@ def _parser() -> argparse.ArgumentParser:
     )
     execution.add_argument("--json", action="store_true", help="print JSON instead of tables")
     return parser
+
+
+class _Help(argparse.Action):
+    """Prints all options, or only the main ones, as ``rllm-gym train`` does."""
+
+    def __call__(self, parser: argparse.ArgumentParser, _space: Any, _values: Any, name: str | None = None) -> None:
+        if name != "--help-all":
+            for action in parser._actions:
+                if action.option_strings and _MAIN_OPTIONS.isdisjoint(action.option_strings):
+                    action.help = argparse.SUPPRESS
+            parser.epilog = "".join(_EXAMPLES.splitlines(keepends=True)[:5])
+        parser.print_help()
+        parser.exit()
+
+
+def _price(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = -1.0
+    if not 0 <= value < math.inf:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a price: a finite number, 0 or more")
+    return value
 
 
 class _Parser(argparse.ArgumentParser):

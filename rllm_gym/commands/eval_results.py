@@ -11,6 +11,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from rich.cells import cell_len
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
@@ -35,9 +36,9 @@ def measured(episodes: Sequence[Episode], *, attempts: int, price: Sequence[floa
         price: Price of a million tokens of prompts and of replies.
     """
     kept = [episode for episode in episodes if episode.trainable]
-    by_task = episodes_by_task(kept)
+    tasks, by_task = episodes_by_task(episodes), episodes_by_task(kept)
     # If every episode was dropped, their failures say nothing about the model.
-    fewest = min(map(len, episodes_by_task(episodes).values())) if kept else 0
+    fewest = min(map(len, tasks.values())) if kept else 0
     sizes = sorted({1, attempts, *(1 << power for power in range(attempts.bit_length()))})
     estimates = compute_pass_at_k(episodes, [size for size in sizes if size <= fewest]) if kept else {}
     tokens = {
@@ -49,7 +50,7 @@ def measured(episodes: Sequence[Episode], *, attempts: int, price: Sequence[floa
         else sum(map(float.__mul__, price, map(float, tokens.values()))) / 1e6
     )
     return {
-        "tasks": len({episode.group_id for episode in episodes}),
+        "tasks": len(tasks),
         "episodes": len(episodes),
         "pass": {
             str(size): {"value": estimate.value, "low": estimate.low, "high": estimate.high}
@@ -139,8 +140,13 @@ def as_csv(results: Sequence[Result]) -> str:
     file = io.StringIO()
     writer = csv.DictWriter(file, names, lineterminator="\n")
     writer.writeheader()
-    writer.writerows(rows)
+    writer.writerows({name: _csv_cell(value) for name, value in row.items()} for row in rows)
     return file.getvalue()
+
+
+def _csv_cell(value: Any) -> Any:
+    """Mark a text that spreadsheets would run as a formula: names of models come from anywhere."""
+    return f"'{value}" if isinstance(value, str) and value.startswith(("=", "+", "-", "@", "\t", "\r")) else value
 
 
 def as_markdown(report: Result) -> str:
@@ -162,9 +168,9 @@ def print_report(report: Result) -> None:
     if len(results) == 1:
         _print_one(console, results[0])
     else:
-        console.print(_table(result_rows(results)))
+        console.print(_table(console, result_rows(results)))
     if report["comparisons"]:
-        console.print(_table(comparison_rows(report["comparisons"])))
+        console.print(_table(console, comparison_rows(report["comparisons"])))
     for env, notice in {result["env"]: result["contamination"] for result in results}.items():
         console.print(Text(f"contamination: {visible(env)}: {notice}", style="bright_black"))
     if report["output"]:
@@ -174,9 +180,10 @@ def print_report(report: Result) -> None:
 def result_rows(results: Sequence[Result]) -> list[dict[str, str]]:
     """Return the cells of the table of results: one row per model and environment."""
     rows = []
+    sizes = sorted({int(size) for result in results for size in result["pass"]})
+    has_cost = any(result["cost"] is not None for result in results)
     for result in results:
         row = {"environment": result["env"], "model": result["model"], "tasks": str(result["tasks"])}
-        sizes = sorted({int(size) for other in results for size in other["pass"]})
         for size in {str(size): None for size in (*sizes[:1], *sizes[-1:])}:
             row[f"pass@{size} [95% CI]"] = _estimate(result["pass"].get(size))
         row["mean reward [95% CI]"] = _estimate(result["mean_reward"])
@@ -184,7 +191,7 @@ def result_rows(results: Sequence[Result]) -> list[dict[str, str]]:
         row["dropped"] = _percent(result["dropped_fraction"])
         row["tokens in / out"] = f"{_count(result['input_tokens'])} / {_count(result['sampled_tokens'])}"
         row["seconds"] = f"{result['seconds']:.1f}"
-        if any(other["cost"] is not None for other in results):
+        if has_cost:
             row["cost"] = "–" if result["cost"] is None else f"{result['cost']:.4g}"
         rows.append(row)
     return rows
@@ -196,7 +203,7 @@ def comparison_rows(comparisons: Sequence[Result]) -> list[dict[str, str]]:
     for one in comparisons:
         for metric in ("success", "reward"):
             test = one[metric]
-            if metric == "reward" and test["difference"] == one["success"]["difference"]:
+            if metric == "reward" and test == one["success"]:
                 continue  # the reward is 1 for a success and 0 otherwise
             low, high = test["interval"] or (None, None)
             rows.append(
@@ -218,8 +225,7 @@ def _print_one(console: Console, result: Result) -> None:
     console.print(
         Text(visible(f"{result['env']} · {result['model']}"), style="bold"),
         Text(
-            f"{result['tasks']} tasks x {result['samples'] * len(result['seeds'])} episodes, temperature "
-            f"{result['temperature']:g}, "
+            f"{result['tasks']} tasks, {result['episodes']} episodes, temperature {result['temperature']:g}, "
             + visible(f"{result['split']} split" if result["split"] else "the environment has no splits"),
             style="bright_black",
         ),
@@ -266,7 +272,16 @@ def _print_one(console: Console, result: Result) -> None:
     )
 
 
-def _table(rows: Sequence[Mapping[str, str]]) -> Table:
+def _table(console: Console, rows: Sequence[Mapping[str, str]]) -> Table | Text:
+    """Return a table, or a paragraph for each row if the lines are too short for it."""
+    columns = [[name, *(visible(row[name]) for row in rows)] for name in rows[0]]
+    if sum(2 + max(map(cell_len, column)) for column in columns) > console.width + 2:
+        text = Text()
+        for row in rows:
+            (_, env), (_, model), *others = row.items()
+            text.append(visible(f"{env} · {model}\n"), style="bold")
+            text.append(visible("; ".join(f"{name} {cell}" for name, cell in others)) + "\n")
+        return text
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bright_black")
     for name in rows[0]:
         table.add_column(name, overflow="fold")
@@ -281,7 +296,13 @@ def _markdown_table(rows: Sequence[Mapping[str, str]]) -> str:
 
 
 def _cell(text: str) -> str:
-    return " ".join(visible(text).split()).replace("\\", "\\\\").replace("|", "\\|").replace("<", "&lt;")
+    return (
+        " ".join(visible(text).split())
+        .replace("\\", "\\\\")
+        .replace("|", "\\|")
+        .replace("<", "&lt;")
+        .replace("](", "]\\(")
+    )
 
 
 def _flat(result: Result) -> dict[str, Any]:

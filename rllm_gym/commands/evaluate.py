@@ -24,7 +24,7 @@ from rllm_gym.commands.errors import CommandError
 from rllm_gym.commands.eval_files import episodes_to_resume, manifest_of
 from rllm_gym.commands.eval_options import file_names, read_options
 from rllm_gym.commands.eval_results import Result, comparison, measured, of_agents, print_report, save_results
-from rllm_gym.commands.model_sampler import sampler_of
+from rllm_gym.commands.model_sampler import check_model, sampler_of
 from rllm_gym.commands.workflow import make_agent, roles_of, sync_adapters
 from rllm_gym.core import Episode, TextEnv, stream_seed
 from rllm_gym.data.contamination import contamination_notice
@@ -42,7 +42,7 @@ from rllm_gym.samplers import Sampler, SamplerError, SamplingParams
 
 Engine = AgentExecutionEngine | AgentWorkflowEngine
 
-_EXIT_TERMINATED = 143
+_EXIT_TERMINATED, _EXIT_INTERRUPTED = 143, 130
 # Options that decide which sampler is created.
 _OF_SAMPLER = (
     "model",
@@ -70,10 +70,15 @@ def main(argv: list[str]) -> int:
         Evaluation.prepare(cell, call.output if folder is None else folder / name)
         for cell, name in zip(cells, names, strict=True)
     ]
+    for model in dict.fromkeys(cell.model for cell in cells if cell.url is None):
+        check_model(model)
     for evaluation in evaluations if call.resume else ():
         evaluation.resume(needed=folder is None)
+    complete, failure = False, None
     try:
         complete = asyncio.run(_run(evaluations))
+    except (KeyboardInterrupt, CommandError) as error:
+        failure = error
     finally:
         # Also saves the episodes of an interrupted evaluation.
         for evaluation in evaluations:
@@ -83,8 +88,10 @@ def main(argv: list[str]) -> int:
     results = [evaluation.result() for evaluation in in_order if evaluation.episodes or complete]
     output = None if call.output is None else str(call.output)
     report = {"results": results, "comparisons": _comparisons(evaluations), "complete": complete, "output": output}
-    if folder is not None:
+    if folder is not None and results:
         save_results(folder, report)
+    if isinstance(failure, CommandError):
+        raise failure
     if call.json:
         print(json.dumps(report, indent=2))
     elif results:
@@ -93,7 +100,7 @@ def main(argv: list[str]) -> int:
         done, all_of_them = (sum(map(len, each)) for each in zip(*((e.episodes, e.specs) for e in evaluations)))
         how = "continue with the same command and --resume" if call.output else "nothing was saved (no --output)"
         print(f"stopped after {done} of {all_of_them} episodes; {how}", file=sys.stderr)
-        return _EXIT_TERMINATED
+        return _EXIT_TERMINATED if failure is None else _EXIT_INTERRUPTED
     for evaluation in evaluations:
         evaluation.check_success()
     return 0
@@ -153,13 +160,21 @@ class Evaluation:
         return cls(options, agent, kwargs, params, _specs(options, tasks), path)
 
     def resume(self, *, needed: bool) -> None:
-        """Take over the episodes of an earlier call; a missing file is an error if one is ``needed``."""
+        """Take over the episodes of an earlier call; a missing file is an error if one is ``needed``.
+
+        Raises:
+            CommandError: Other options were used, or these leave out episodes, which would be lost.
+        """
         assert self.path is not None
         if not needed and not manifest_of(self.path).exists():
             return
         known = {spec.episode_id for spec in self.specs}
-        earlier = episodes_to_resume(self.path, self._config())
-        self.episodes = [episode for episode in earlier if episode.episode_id in known]
+        self.episodes = episodes_to_resume(self.path, self._config())
+        if others := sum(episode.episode_id not in known for episode in self.episodes):
+            raise CommandError(
+                f"--resume: {self.path} has {others} episodes that --limit {self.options.limit} and --samples "
+                f"{self.options.samples} leave out; use at least as many tasks and samples, or another --output"
+            )
         self.resumed = len(self.episodes)
         if self.episodes:
             save_episodes(self.path, self.episodes)
@@ -177,10 +192,12 @@ class Evaluation:
                 async with engine:
                     async for episode in engine.stream(left):
                         if self.path is not None:
-                            # The first one replaces the results of an earlier evaluation.
-                            save_episodes(self.path, [episode], append=bool(self.episodes))
                             if not self.episodes:
+                                # Replaces those of an earlier evaluation, before its manifest: episodes never have the
+                                # manifest of others, whenever the process is killed.
+                                save_episodes(self.path, [])
                                 self._write_manifest([episode])
+                            save_episodes(self.path, [episode], append=True)
                         self.episodes.append(episode)
             except (SamplerError, EnvironmentUnavailable) as error:
                 raise CommandError(f"{self.options.env}: {error}") from error
@@ -328,9 +345,10 @@ def _environment(options: argparse.Namespace, *, workflow: bool) -> tuple[dict[s
 
 def _specs(options: argparse.Namespace, tasks: int | None) -> list[EpisodeSpec]:
     """Return the episodes of each task and seed, each with its own dynamics seed."""
-    chosen: Sequence[int] = range(options.limit if tasks is None else min(options.limit, tasks))
-    if options.shuffle and tasks is not None:
-        chosen = random.Random(stream_seed("eval tasks", options.seed[0])).sample(range(tasks), len(chosen))
+    order: Sequence[int] = range(options.limit if tasks is None else tasks)
+    if options.shuffle:
+        order = list(order)
+        random.Random(stream_seed("eval tasks", options.seed[0])).shuffle(order)
     return [
         EpisodeSpec(
             # Without a task set the seed alone selects the task, and all episodes of one task share it.
@@ -339,7 +357,7 @@ def _specs(options: argparse.Namespace, tasks: int | None) -> list[EpisodeSpec]:
             group_id=f"{seed}/{index}" if tasks is None else str(index),
             episode_id=f"{seed}/{index}#{member}",
         )
-        for index in chosen
+        for index in order[: options.limit]  # so that a higher limit adds tasks
         for seed in options.seed
         for member in range(options.samples)
     ]

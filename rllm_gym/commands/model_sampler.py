@@ -33,6 +33,22 @@ def add_model_arguments(group: Any) -> None:
     )
 
 
+def check_model(path: str) -> None:
+    """Check that a model in this process exists, before anything is loaded.
+
+    Raises:
+        CommandError: There is no such file or folder, and no such id on the hub.
+    """
+    if path.startswith(_SCRIPTED):
+        if not Path(path.removeprefix(_SCRIPTED)).is_file():
+            raise CommandError(f"--model.path {path}: there is no such file; write one reply per line to it")
+        return
+    try:
+        check_model_name(path)
+    except OSError as error:
+        raise _loading_error(path, error) from error
+
+
 def sampler_of(options: argparse.Namespace) -> Sampler:
     """Return the sampler for ``--url`` or ``--model.path``.
 
@@ -84,11 +100,15 @@ def _torch_sampler(path: str, device: str, dtype: str, threads: int | None) -> S
             threads = 1
         return TorchSampler(model.to(device).eval(), tokenizer, num_threads=threads)
     except (OSError, ValueError, RuntimeError) as error:
-        first_line = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
-        raise CommandError(
-            f"--model.path {path} cannot be loaded: {first_line} (expected a directory with config.json and weights, "
-            "the directory of an adapter, or a hub id, which needs network access)"
-        ) from error
+        raise _loading_error(path, error) from error
+
+
+def _loading_error(path: str, error: Exception) -> CommandError:
+    first_line = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+    return CommandError(
+        f"--model.path {path} cannot be loaded: {first_line} (expected a directory with config.json and weights, "
+        "the directory of an adapter, or a hub id, which needs network access)"
+    )
 
 
 def positive(text: str) -> int:

@@ -135,7 +135,7 @@ class PairedComparison:
 
     Attributes:
         difference: Mean over tasks of the second model's mean minus the first one's.
-        interval: 95% confidence interval of the difference (:func:`mean_interval`); ``None`` for fewer than two tasks.
+        interval: 95% confidence interval of the difference (:func:`mean_interval`); ``None`` if all tasks differ alike.
         p_value: Of :func:`sign_flip_test`.
         tasks: Number of common tasks.
         better: Number of tasks on which the second model is better.
@@ -175,9 +175,10 @@ def compare_paired(first: Mapping[str, float], second: Mapping[str, float]) -> P
 
 def mean_interval(values: Sequence[float], *, confidence: float = 0.95) -> tuple[float, float] | None:
     """Return Student's t interval of the mean of one value per task: the interval clustered by task, since several
-    attempts at a task enter as their mean. ``None`` for fewer than two values.
+    attempts at a task enter as their mean. ``None`` if all values are equal: their variance is not known then, and the
+    interval would have the width 0.
     """
-    if len(values) < 2:
+    if len(set(values)) < 2:
         return None
     mean = math.fsum(values) / len(values)
     error = math.sqrt(math.fsum((value - mean) ** 2 for value in values) / (len(values) - 1) / len(values))

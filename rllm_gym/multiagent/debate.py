@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import random
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any, ClassVar
 
 from rllm_gym.core import Task, TaskError, TaskSource, stream_seed
@@ -89,6 +89,10 @@ class DebateGame(TextGame):
     """
 
     metadata: ClassVar[dict[str, Any]] = {**TextGame.metadata, "name": "rllm_debate_v0"}
+
+    @property
+    def agents_beside_oracle(self) -> Sequence[str]:
+        return [JUDGE]  # which knows the answer, whatever a debater says
 
     def __init__(
         self,

@@ -94,6 +94,11 @@ class TextGame(SavedState, AECEnv):  # type: ignore[misc]
 
     _state_key = "game"
 
+    @property
+    def agents_beside_oracle(self) -> Sequence[str]:
+        """The agents whose own replies decide on their rewards if :meth:`oracle` replies for all others."""
+        return self.possible_agents
+
     _pending_text: dict[str, list[str]]
 
     def __init__(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, ClassVar, Literal
 
 from rllm_gym.core import Task
@@ -65,6 +66,11 @@ class LakeDuo(TextGame):
     """
 
     metadata: ClassVar[dict[str, Any]] = {**TextGame.metadata, "name": "rllm_lake_duo_v0"}
+
+    @property
+    def agents_beside_oracle(self) -> Sequence[str]:
+        # The oracle sees the whole board: it reaches the goal whatever another says.
+        return ["walker_0"] if self.view == "guide" else []
 
     def __init__(
         self,

@@ -47,7 +47,8 @@ class SinglePlayerGame(TextEnv):
         game: Id of the game.
         opponent: ``"random"`` makes random legal moves (board games); ``"oracle"`` is optimal in board games, and
             the game's oracle in others. By default ``"random"`` in board games, ``"oracle"`` in others.
-        player: The agent's part, such as ``"player_1"``; ``None`` chooses one for each task by its id.
+        player: The agent's part, such as ``"player_1"``; ``None`` chooses one for each task by its id. A part whose
+            replies do not matter beside the oracle is none for an agent: that of the guide or of a debater.
         split: The game's split.
         render_mode: ``"ansi"`` or ``None``.
         **game_kwargs: Other arguments of the game.
@@ -78,11 +79,14 @@ class SinglePlayerGame(TextEnv):
         known = ["random", "oracle"] if is_board else ["oracle"]
         if self.opponent not in known:
             raise ValueError(f"opponent={opponent!r}: {game} has the opponents {', '.join(known)}")
-        if player is not None and player not in self._game.possible_agents:
-            raise ValueError(f"player={player!r}: the players of {game} are {', '.join(self._game.possible_agents)}")
+        self._parts = list(self._game.agents_beside_oracle)
+        if not self._parts:
+            raise ValueError(f"{game} with these arguments has no part for one agent: its partner wins alone")
+        if player is not None and player not in self._parts:
+            raise ValueError(f"player={player!r}: an agent alone can be {', '.join(self._parts)} in {game}")
         self._fixed_player = player
         self._player = ""
-        part = player or self._game.possible_agents[0]
+        part = player or self._parts[0]
         super().__init__(
             tasks=self._game.tasks,
             max_turns=_MAX_MOVES,
@@ -92,7 +96,7 @@ class SinglePlayerGame(TextEnv):
         )
 
     def _begin(self, task: Task) -> str:
-        players = self._game.possible_agents
+        players = self._parts
         digest = int.from_bytes(hashlib.sha256(task.task_id.encode()).digest()[:8], "big")
         first = digest % len(players)
         seed = int(self.np_random.integers(2**31))

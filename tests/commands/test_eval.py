@@ -208,9 +208,9 @@ def test_invalid_arguments_are_one_line_errors(replies: Path) -> None:
         (["--model.path", "scripted:{replies}", "--agent-kwarg", "colour=red"], ["colour"]),
         (["--model.path", "scripted:{replies}", "-k", "split=train", "--split", "test"], ["conflicts"]),
         (["--model.path", "scripted:{replies}", "-k", "slip_probability=2"], ["slip_probability"]),
-        (["--model.path", "hub/model", "--model.device", "cuda:99"], ["--model.device cuda:99", "auto"]),
+        (["--model.path", ".", "--model.device", "cuda:99"], ["--model.device cuda:99", "auto"]),
         (["--model.path", "scripted:{replies}", "--output", "{replies}"], ["--output", "is not a directory"]),
-        (["--model.path", "scripted:{replies}", "--price", "1", "x"], ["--price", "invalid float"]),
+        (["--model.path", "scripted:{replies}", "--price", "1", "x"], ["--price", "'x' is not a price"]),
         (["--model.path", "x", "--tasks", "8", "--seeds", "1"], ["did you mean --limit?", "did you mean --seed?"]),
         (
             ["--model.path", "x", "--env.kwargs.size", "8", "--env.max_turns=3", "--env.agent-kwargs.colour=red"],

@@ -3,19 +3,26 @@
 from __future__ import annotations
 
 import csv
+import io
 import json
+import os
 import re
+import signal
+import threading
 from pathlib import Path
 from typing import Any
 
+import gymnasium
 import pytest
 from commands.command_line import assert_brief_error, only_result, rllm_gym
+from gymnasium.envs.registration import EnvSpec
 from samplers.hostile_endpoint import HostileEndpoint, answer
 
 from rllm_gym.commands.eval_options import file_names, read_options
-from rllm_gym.commands.eval_results import as_markdown
+from rllm_gym.commands.eval_results import as_csv, as_markdown
 from rllm_gym.engine import load_episodes
 from rllm_gym.engine.metrics import compare_paired
+from rllm_gym.envs.frozen_lake.env import FrozenLakeEnv
 
 LAKE, BIG = "rllm/FrozenLake-v0", "rllm/FrozenLake8x8-v0"
 SUITE = """
@@ -99,8 +106,79 @@ def test_a_suite_is_resumed_and_extended(folder: Path) -> None:
         json.loads(line)["seed"] for line in before.splitlines()
     }
     assert [one["episodes"] for one in json.loads(again.stdout)["results"]] == [6, 6]
-    other = rllm_gym(*command, *models, "--resume", "--seed", "2", cwd=folder)
-    assert_brief_error(other, "was written with seed=[0, 1], not [2]")
+    kept = file.read_bytes()
+    for words, problem in (
+        (["--seed", "2"], "was written with seed=[0, 1], not [2]"),
+        (["--seed", "0", "--seed", "1", "--limit", "2"], "2 episodes that --limit 2 and --samples 1 leave out"),
+    ):
+        assert_brief_error(rllm_gym(*command, *models, "--resume", *words, cwd=folder), problem)
+        assert file.read_bytes() == kept
+
+
+def test_a_higher_limit_adds_tasks_to_a_random_choice(folder: Path) -> None:
+    command = ("eval", LAKE, "--model.path", "scripted:down.txt", "--max-turns", "1", "--shuffle", "--output", "out")
+    tasks = []
+    for words in (["--limit", "6"], ["--limit", "40", "--resume"]):
+        grown = rllm_gym(*command, *words, cwd=folder)
+        assert grown.returncode == 0, grown.stderr
+        (file,) = (folder / "out").glob("*.jsonl")
+        tasks.append([episode.task_id for episode in load_episodes(file)])
+    assert (len(set(tasks[0])), len(set(tasks[1]))) == (6, 40)
+    assert tasks[1][:6] == tasks[0]
+
+
+def test_what_is_finished_when_the_user_presses_ctrl_c_is_reported(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    released = threading.Event()
+
+    class Interrupted(FrozenLakeEnv):
+        def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
+            if options == {"task": 2}:
+                os.kill(os.getpid(), signal.SIGINT)
+                released.wait(60)
+            return super().reset(seed=seed, options=options)
+
+    spec = EnvSpec("test/Interrupted-v0", entry_point=Interrupted)
+    monkeypatch.setitem(gymnasium.registry, spec.id, spec)
+    command = ("eval", spec.id, "--model.path", "scripted:down.txt", "--parallel", "1", "--output", "out")
+    stopped = rllm_gym(*command, cwd=folder)
+    released.set()
+    assert stopped.returncode == 130
+    assert "stopped after 2 of 64 episodes; continue with the same command and --resume" in stopped.stderr
+    report = json.loads((folder / "out" / "results.json").read_text())
+    assert (report["complete"], report["results"][0]["episodes"]) == (False, 2)
+
+
+def test_names_are_data_in_every_form(folder: Path) -> None:
+    shown = rllm_gym("eval", LAKE, "--model.path", "scripted:down.txt", "--limit", "2", "--json", cwd=folder)
+    report = json.loads(shown.stdout)
+    report["results"][0]["model"] = "=1+1|<img>![x](http://example.org)\x1b[2J"
+    row = next(csv.DictReader(io.StringIO(as_csv(report["results"]))))
+    assert row["model"].startswith("'=1+1")
+    line = as_markdown(report).splitlines()[2]
+    assert line.count(" | ") == 8
+    assert all(word not in line for word in ("<img>", "](http", "\x1b"))
+
+
+def test_a_terminal_that_is_too_narrow_for_the_table_gets_paragraphs(folder: Path) -> None:
+    models = ("--model.path", "scripted:down.txt", "--model.path", "scripted:right.txt")
+    shown = rllm_gym("eval", LAKE, *models, "--limit", "2", cwd=folder, env={"COLUMNS": "80"})
+    assert f"{LAKE} · scripted:right.txt\ntasks 2; pass@1 [95% CI] " in shown.stdout
+    assert max(map(len, shown.stdout.splitlines())) <= 80
+
+
+def test_all_models_are_checked_before_the_first_one_is_evaluated(folder: Path) -> None:
+    models = ("--model.path", "scripted:down.txt", "--model.path", "./nowhere")
+    assert_brief_error(rllm_gym("eval", LAKE, *models, "-o", "out", cwd=folder), "./nowhere", "no such folder")
+    assert not list((folder / "out").iterdir())
+
+
+def test_help_is_short_and_help_all_has_the_other_options() -> None:
+    pages = [rllm_gym("eval", name, env={"COLUMNS": "100"}).stdout for name in ("--help", "--help-all")]
+    assert len(pages[0].splitlines()) <= 50
+    assert ["--requests-per-minute" in page for page in pages] == [False, True]
+    assert "--help-all" in pages[0]
 
 
 def test_tokens_and_cost_are_those_that_an_endpoint_reports() -> None:
@@ -134,6 +212,8 @@ def test_the_documented_file_is_valid(folder: Path) -> None:
         (None, "http://localhost:8000/v1", [0.1, 0.4]),
     ]
     assert len(set(file_names(cells))) == 6
+    (name,) = file_names(read_options([LAKE, "--model.path", "模" * 300]))
+    assert len(name.encode()) < 255
     # Their files stay the same if more is evaluated.
     more = example.replace("limit: 1319", "limit: 20").replace(
         "envs:\n", "envs:\n  - {id: rllm/Math-v0, kwargs: {tasks: math500}}\n"
@@ -158,6 +238,7 @@ def test_mistakes_in_the_file_are_one_line_errors(folder: Path) -> None:
         ("{envs: [rllm/Math-v0, rllm/FrozenLake-v0], models: [m], output: x.jsonl}", ["is one file, but there are 2"]),
         ("{envs: [rllm/Nothing-v0], models: [m]}", ["unknown environment 'rllm/Nothing-v0'"]),
         ("{envs: [rllm/Math-v0], models: [m], seed: [1, 1]}", ["a seed is given twice"]),
+        ("{envs: [rllm/Math-v0], models: [m], price: [-1, 2]}", ["'-1' is not a price"]),
     ]
     for text, words in cases:
         (folder / "suite.yaml").write_text(text)

@@ -14,6 +14,8 @@ def test_each_task_set_has_a_notice() -> None:
         "data/gsm8k/test.parquet": "gsm8k: ",
         "/data/humaneval.jsonl": "humaneval: ",
         "MATH-500": "math500: ",
+        "hf:openai/openai_humaneval@test": "humaneval: ",
+        "hf:DigitalLearningGmbH/MATH-lighteval": "math: ",
         "mine.jsonl": "unknown",
         None: "none known",
     }

@@ -126,6 +126,8 @@ def test_two_models_are_compared_on_their_common_tasks() -> None:
     assert (found.tasks, found.better, found.worse) == (3, 2, 1)
     assert found.difference == pytest.approx(1 / 3)
     assert found.p_value == pytest.approx(0.75)  # 6 of 8 sums of ±1 ±0.5 ±0.5 are at least 1 from 0
+    # One task, or tasks that all differ alike, do not say how much tasks vary: no interval, rather than one of width 0.
     assert mean_interval([1.0]) is None
+    assert compare_paired({"a": 0.0, "b": 0.0}, {"a": 1.0, "b": 1.0}).interval is None
     with pytest.raises(ValueError, match="no task in common"):
         compare_paired({"a": 1.0}, {"b": 1.0})

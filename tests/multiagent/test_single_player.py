@@ -69,11 +69,21 @@ def test_a_board_that_is_too_large_for_the_oracle_is_no_fault(monkeypatch: pytes
     assert played(env, random_player, 0)[1]["stop_reason"] in ("success", "failure")
 
 
+def test_replies_without_content_earn_nothing_beside_an_oracle() -> None:
+    for game in GAMES:
+        env = gymnasium.make(game, opponent="oracle")
+        for seed in range(4):
+            total, info = played(env, lambda info, rng: "well", seed)
+            assert total <= 0, f"{game}: {info['player']} got {total} for saying nothing"
+            assert not info["success"]
+
+
 def test_wrong_arguments_are_named() -> None:
     cases: list[tuple[str, dict[str, Any], str]] = [
         ("rllm/TicTacToe-v0", {"opponent": "alpha-zero"}, "opponents random, oracle"),
         ("rllm/LakeDuo-v0", {"opponent": "random"}, "opponents oracle"),
-        ("rllm/Debate-v0", {"player": "nobody"}, "players of rllm/Debate-v0 are debater_0, debater_1, judge_0"),
+        ("rllm/Debate-v0", {"player": "nobody"}, "an agent alone can be judge_0 in rllm/Debate-v0"),
+        ("rllm/LakeDuo-v0", {"view": "halves"}, "its partner wins alone"),
     ]
     for game, arguments, words in cases:
         with pytest.raises(ValueError, match=words):

@@ -146,7 +146,7 @@ def test_every_option_in_a_shown_command_exists() -> None:
                 )
     assert used
     for command, options in used.items():
-        all_options = "--help-all" if command in ("train", "sft", "dpo") else "--help"
+        all_options = "--help-all" if command in ("train", "sft", "dpo", "eval") else "--help"
         result = rllm_gym(command, all_options, env={"COLUMNS": "300"})
         assert result.returncode == 0
         for option in options:

@@ -59,3 +59,22 @@ def test_what_is_not_ready_gets_no_tag(tmp_path: Path) -> None:
     assert "the build failed" in released(tmp_path, TAG="1", BUILD_PYTHON="false")
     tags = subprocess.run(["git", "tag"], cwd=tmp_path, check=True, capture_output=True, text=True, timeout=240).stdout
     assert tags == ""
+
+
+def test_a_wheel_whose_commands_fail_is_no_release(tmp_path: Path) -> None:
+    for name in ("scripts/release.sh", "rllm_gym/version.py", "CHANGELOG.md"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        shutil.copy(ROOT / name, tmp_path / name)
+
+    def script(name: str, lines: str) -> str:
+        (tmp_path / name).write_text(f"#!/bin/sh\n{lines}\n")
+        (tmp_path / name).chmod(0o755)
+        return str(tmp_path / name)
+
+    build = script("build", f"mkdir dist; touch dist/rllm_gym-{__version__}-py3-none-any.whl")
+    # A Python whose environments have a `rllm-gym` that fails, and in which everything else succeeds.
+    script("rllm-gym", "exit 1")
+    script("pip", "exit 0")
+    make_venv = f"mkdir -p $3/bin; cd {tmp_path}; cp rllm-gym $3/bin; cp pip $3/bin/python"
+    python = script("python", f'[ "$2" = venv ] || exit 0; {make_venv}')
+    assert "the wheel does not work with" in released(tmp_path, BUILD_PYTHON=build, PYTHONS=python)
