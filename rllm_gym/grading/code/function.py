@@ -165,7 +165,10 @@ async def _check_mutated_arguments(
         return verdict
     # If the tests failed first, the changes of the last call were the ones the tests had to see.
     kinds = dict(report.changing_calls)
-    chosen = unseen.changing_calls if unseen.done and unseen.changing_calls else [_random.choice(report.changing_calls)]
+    # So are those of a call before that failure, if the run cannot tell which of them change data: a later one may
+    # leave the same whatever there was, such as the return to an earlier state.
+    seen = [call for call in report.changing_calls if call[0] < unseen.requests] or report.changing_calls
+    chosen = unseen.changing_calls if unseen.done and unseen.changing_calls else [_random.choice(seen)]
     # Without its arguments in the result, the detached run cannot tell how a call changes them.
     calls = {kinds.get(call, "delayed"): call for call, _ in [*report.changing_calls, *chosen]}
     for kind, call in calls.items():

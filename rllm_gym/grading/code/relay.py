@@ -43,6 +43,8 @@ class TestReport:
     changing_calls: tuple[tuple[int, str], ...] = ()
     """Requests of the tests during which the program changed their data, and how: ``"in_place"``, ``"returned"``,
     ``"levelled"``, ``"rearranged"``, ``"direct"``, ``"delayed"``, see :attr:`.GuardedPeer.changing_calls`."""
+    requests: int = 0
+    """How many requests the tests made, which are numbered from 0."""
     mutation_result: str = ""
     """What the data contained after the chosen request."""
     mutation_changed_inputs: bool = False
@@ -161,6 +163,7 @@ class Relay:
             elif kind == "done":
                 reported.done, reported.mutation_changed_inputs = True, message["mutation_changed_inputs"] is True
                 reported.changing_calls = tuple((int(number), str(kind)) for number, kind in message["changing"])
+                reported.requests = int(message["requests"])
                 reported.mutation_result = str(message["mutation_result"])
                 reported.believed_equalities = tuple(
                     ([int(item) for item in one], [int(item) for item in both]) for one, both in message["believed"]

@@ -360,6 +360,11 @@ class GuardedPeer(Peer):
         expected = [base for base in ends if re.search(rf"\b{base.__name__}\b", self.test_text)]
         return (Exception,) if len(ends) > 2 or len(expected) > 1 else bases
 
+    @property
+    def num_requests(self) -> int:
+        """How many numbered requests the tests have made."""
+        return self._num_requests
+
     def _requests_of(self, left: Any, right: object) -> list[int]:
         """Return the requests on which one of two objects depends, and the other does not."""
         link, other = link_of(left), link_of(right)

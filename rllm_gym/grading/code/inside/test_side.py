@@ -160,6 +160,7 @@ class TestSide:
                 {
                     "kind": "done",
                     "changing": self.peer.changing_calls[-1000:],
+                    "requests": self.peer.num_requests,
                     "mutation_result": self.peer.mutation_result,
                     "mutation_changed_inputs": self.peer.mutation_changed_inputs,
                     "believed": self.peer.believed_equalities,
