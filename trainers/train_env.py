@@ -99,7 +99,7 @@ def open_train_env(config: EnvConfig, env: str | Callable[..., Any] | None = Non
     env = config.id if env is None else env
     agent = make_agent(config)
     is_workflow = isinstance(agent(), Workflow)
-    if not is_workflow and isinstance(env, str) and is_game(env) and not is_environment(env):
+    if not is_workflow and isinstance(env, str) and _is_only_game(env):
         raise ConfigError(
             f"env.id={env!r} is a PettingZoo environment of several agents, so env.agent must be a workflow, for "
             "example rllm_gym.engine.workflows:SelfPlay; see docs/multi-agent-training.md"
@@ -124,6 +124,13 @@ def open_train_env(config: EnvConfig, env: str | Callable[..., Any] | None = Non
         agent if is_workflow else None,
         reply_tokens,
     )
+
+
+def _is_only_game(env_id: str) -> bool:
+    try:
+        return is_game(env_id) and not is_environment(env_id)
+    except ImportError:  # creating it says what is wrong
+        return False
 
 
 def open_dataset(config: EnvConfig, dataset: Any, reward: Any) -> TrainEnv:

@@ -43,6 +43,8 @@ def check_model(path: str) -> None:
         if not Path(path.removeprefix(_SCRIPTED)).is_file():
             raise CommandError(f"--model.path {path}: there is no such file; write one reply per line to it")
         return
+    import torch  # noqa: F401 - where it is not installed, the error names the extra
+
     try:
         check_model_name(path)
     except OSError as error:

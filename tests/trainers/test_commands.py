@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import gymnasium
+import pettingzoo
 import pytest
 from refused_options import not_raised
 from transformers import AutoTokenizer
@@ -80,14 +81,15 @@ def test_environments_that_pass_their_arguments_on_have_validation_tasks(env_id:
     assert train_env.train[0].task_id.split("/")[1:2] == ["train"]
 
 
-def test_invalid_arguments_are_errors_without_a_traceback(tmp_path: Path) -> None:
+def test_invalid_arguments_are_errors_without_a_traceback(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(pettingzoo.aec_registry, "test/Pair-v0", None)  # a game that is no environment as well
     usual = ["--output", str(tmp_path / "run"), "--model.path", str(make_tiny_model(tmp_path / "tiny"))]
     cases = [
         (["--env.id", "rllm/FrozenLak-v0"], "FrozenLak"),
         (["--env.id", "rllm/FrozenLake-v0", "--env.kwargs", '{"sise": 4}'], "sise"),
         (["--env.id", "CartPole-v1"], "has the observation_space Box"),
         (["--env.id", "no_such_module:Game-v0"], "no_such_module"),
-        (["--env.id", "rllm/TicTacToe-v0"], "a PettingZoo .* env.agent must be a workflow, .*:SelfPlay; see docs/"),
+        (["--env.id", "test/Pair-v0"], "a PettingZoo .* env.agent must be a workflow, .*:SelfPlay; see docs/"),
         (["--env.id", "rllm/Math-v0", "--env.agent", "nowhere:Agent"], "nowhere"),
         (["--env.id", "rllm/Math-v0", "--model.path", "/no/such/model"], "no/such/model"),
         (["--env.id", "rllm/Math-v0", "--model.device", "cuda:99"], "cuda:99"),
