@@ -10,7 +10,7 @@ from rllm_gym.samplers import Sampler
 
 _KEY = "OPENAI_API_KEY"
 # None by default, so that an option that is given but has no effect raises an error.
-_OWN = (
+ENDPOINT_OPTIONS = (
     "api_key_env",
     "token_ids",
     "tokenizer",
@@ -19,7 +19,7 @@ _OWN = (
     "request_timeout",
     "request_retries",
 )
-_OTHERS = ("device", "dtype", "threads")
+MODEL_OPTIONS = ("device", "dtype", "threads")
 
 
 def add_endpoint_arguments(parser: argparse.ArgumentParser) -> None:
@@ -60,9 +60,9 @@ def check_endpoint_arguments(options: argparse.Namespace) -> None:
     Raises:
         CommandError: An option is given that has no effect here.
     """
-    for name in _OTHERS if options.url is not None else _OWN:
+    for name in MODEL_OPTIONS if options.url is not None else ENDPOINT_OPTIONS:
         if getattr(options, name) is not None:
-            need = "has no effect with --url" if name in _OTHERS else "requires --url"
+            need = "has no effect with --url" if name in MODEL_OPTIONS else "requires --url"
             option = f"model.{name}" if name in ("device", "dtype") else name.replace("_", "-")
             raise CommandError(f"--{option} {need}")
 

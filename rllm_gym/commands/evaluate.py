@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from rllm_gym.commands.endpoint import check_endpoint_arguments
+from rllm_gym.commands.endpoint import ENDPOINT_OPTIONS, MODEL_OPTIONS, check_endpoint_arguments
 from rllm_gym.commands.env_arguments import creation_errors, import_module, parse_kwargs
 from rllm_gym.commands.errors import CommandError
 from rllm_gym.commands.eval_files import episodes_to_resume, manifest_of
@@ -44,21 +44,7 @@ Engine = AgentExecutionEngine | AgentWorkflowEngine
 
 _EXIT_TERMINATED, _EXIT_INTERRUPTED = 143, 130
 # Options that decide which sampler is created.
-_OF_SAMPLER = (
-    "model",
-    "url",
-    "device",
-    "dtype",
-    "threads",
-    "api_key_env",
-    "token_ids",
-    "tokenizer",
-    "requests_per_minute",
-    "tokens_per_minute",
-    "request_timeout",
-    "request_retries",
-    "parallel",
-)
+_OF_SAMPLER = ("model", "url", *MODEL_OPTIONS, *ENDPOINT_OPTIONS, "parallel")
 
 
 def main(argv: list[str]) -> int:
