@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from rllm_gym.commands.errors import CommandError
 from rllm_gym.envs import DATASET_ID
+from trainers.algorithms.registry import ALGORITHMS
 from trainers.config import ConfigError, DpoConfig, SftConfig, TrainConfig, validate
 from trainers.config.mapping import Config
 from trainers.config_loading import read_command_line
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 
 _EXIT_OK, _EXIT_TERMINATED = 0, 143
 
-_TRAIN = """Train a model by reinforcement learning (GRPO by default) in an environment.
+_TRAIN = f"""Train a model by reinforcement learning (GRPO by default) in an environment.
 
   --env.id ID                   the environment; rllm-gym list shows all (--env.kwargs.NAME VALUE for its arguments)
   --dataset FILE                or rows with prompts, and
@@ -33,7 +34,8 @@ _TRAIN = """Train a model by reinforcement learning (GRPO by default) in an envi
   --model.tuning lora           or full, or qlora
   --model.dtype float32         or bfloat16
   --sampling.max-tokens N       longest reply in tokens
-  --algorithm.name grpo         or dr-grpo, rloo, remax, ppo, reinforce++, rebn, distillation, my_module:MY_ALGORITHM
+  --algorithm.name NAME         {", ".join(ALGORITHMS)};
+                                or my_module:MY_ALGORITHM
   --algorithm.group-size N      episodes of a task in a step
   --algorithm.groups-per-step N
   --optimizer.lr RATE

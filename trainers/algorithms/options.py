@@ -50,7 +50,7 @@ class AlgorithmOptions(Options):
 
     name: str = ""
     """The algorithm, or ``my_module:MY_ALGORITHM`` for a ``trainers.algorithms.Algorithm`` of your own. The other
-    options depend on it and on the loss; ``--algorithm.name NAME --help`` shows them."""
+    options depend on it and on the loss; ``--algorithm.name NAME --help-all`` shows them."""
     group_size: int = 8
     """Stochastic episodes per task."""
     groups_per_step: int = 16

@@ -238,6 +238,6 @@ def _described(option: str, table: Mapping[str, Algorithm] | Mapping[str, Loss])
     kind = "algorithm" if option == "name" else "loss"
     text = (
         f"The {kind}, or my_module:MY_{kind.upper()} for one of your own. {' '.join(lines)} The other options depend "
-        "on algorithm.name and algorithm.loss; see, for example, --algorithm.name ppo --help."
+        "on algorithm.name and algorithm.loss; see, for example, --algorithm.name ppo --help-all."
     )
     return Annotated[str, tyro.conf.arg(help=text)]

@@ -18,7 +18,7 @@ class SamplerOptions:
     """``torch``: built in, runs in this process, no dependencies. ``vllm``: vLLM in this process, much faster on a GPU.
     ``vllm-server``: vLLM in a separate process; the run survives a crash of it. ``openai``: an endpoint operated by
     others that accepts token ids and loads LoRA adapters. ``my_module:MY_BACKEND``: a SamplerBackend of your own. For
-    the options of a backend, use ``--sampler.backend vllm --help``."""
+    the options of a backend, use ``--sampler.backend vllm --help-all``."""
 
     @property
     def merges(self) -> bool:
