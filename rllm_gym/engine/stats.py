@@ -6,8 +6,6 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any
 
-PHASES = ("env", "sample", "render", "agent")
-
 
 @dataclass(slots=True)
 class EngineStats:

@@ -97,7 +97,7 @@ def line_chart(series: Sequence[Series], *, unit: Unit = "number", label: str = 
 def legend(series: Sequence[Series], unit: Unit) -> str:
     """Return the curves' names with their colours and last values."""
     rows = [
-        f'<li><i class="key c{index % 8}"></i>{as_text(one.name)} <b>{format_value(_last(one, unit), unit)}</b></li>'
+        f'<li><i class="key c{index % 8}"></i>{as_text(one.name)} <b>{format_value(_last(one), unit)}</b></li>'
         for index, one in enumerate(one for one in series if one.points)
     ]
     return f'<ul class="legend">{"".join(rows)}</ul>'
@@ -145,7 +145,7 @@ def format_value(value: float, unit: Unit = "number") -> str:
     return f"{value:.3g}" if size < 1000 else f"{value:.0f}"
 
 
-def _last(series: Series, unit: Unit) -> float:
+def _last(series: Series) -> float:
     points = series.points
     return (_smooth(points) if not series.measured_rarely and len(points) >= _SMOOTH_FROM else points)[-1][1]
 

@@ -32,7 +32,6 @@ _TEXT_METHODS = frozenset(dir(str)) | frozenset(dir(bytes))
 VALUE_METHODS = _TEXT_METHODS
 """Methods of texts and bytes: what they return depends on nothing but the text and their arguments."""
 _SPLITTING = frozenset({"split", "rsplit", "splitlines"})
-_HEADED = ast.For | ast.AsyncFor | ast.While | ast.If | ast.With | ast.AsyncWith | ast.Try
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 
