@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import pettingzoo
 
 from rllm_gym.core import EnvironmentFault, Task
 from rllm_gym.runtime.env_checks import as_faults, invalid_result, short_repr
@@ -59,7 +60,6 @@ def resolve_game(game: str | Callable[..., Any]) -> str | Callable[..., Any]:
 
 
 def _registered(game: str) -> Any:
-    pettingzoo = importlib.import_module("pettingzoo")
     module, colon, game_id = game.partition(":")
     importlib.import_module(module if colon else "rllm_gym")  # registers its ids
     return pettingzoo.spec("aec", game_id if colon else game)
@@ -78,7 +78,7 @@ class GameHost:
         """Construct the game. Exceptions pass through unchanged, since most of them are mistakes of the caller."""
         if isinstance(self._source, str):
             game = _registered(self._source)
-            self._game = importlib.import_module("pettingzoo").make("aec", game, **self._kwargs)
+            self._game = pettingzoo.make("aec", game, **self._kwargs)
         else:
             self._game = self._source(**self._kwargs)
         lacks = [name for name in ("reset", "step", "observe") if not callable(getattr(self._game, name, None))]

@@ -11,7 +11,7 @@ from rllm_gym.core import EnvironmentFault, StopReason, Task
 from rllm_gym.engine.attempt_state import AttemptState
 from rllm_gym.engine.episode_env_worker import EpisodeEnvWorker
 from rllm_gym.engine.game_host import GameState
-from rllm_gym.engine.rollout import ENVIRONMENT_REASONS
+from rllm_gym.engine.rollout import ENVIRONMENT_REASONS, environment_stop_reason, succeeded
 from rllm_gym.engine.task_env_host import ActionTypeError
 from rllm_gym.runtime.env_host import StepResult
 
@@ -115,9 +115,8 @@ class EnvironmentHandle(WorkerHandle):
         _, reward, terminated, truncated, info = stepped
         self.reward += reward
         if terminated or truncated:
-            reported_success = info.get("success")
-            self.success = terminated and (bool(reported_success) if reported_success is not None else self.reward > 0)
-            self.stop_reason = _stop_reason(info.get("stop_reason"), terminated, self.success)
+            self.success = terminated and succeeded(info, self.reward)
+            self.stop_reason = environment_stop_reason(info.get("stop_reason"), terminated, self.success)
         self.info = info
         return stepped
 
@@ -149,7 +148,8 @@ class GameHandle(WorkerHandle):
         if state.done and state.agents:
             reasons = {str(info.get("stop_reason", "")) for info in state.infos.values()} & ENVIRONMENT_REASONS
             won = any(info.get("success") for info in state.infos.values())
-            self.stop_reason = _stop_reason(min(reasons, default="") if state.truncated else "", state.terminated, won)
+            reason = min(reasons, default="") if state.truncated else ""
+            self.stop_reason = environment_stop_reason(reason, state.terminated, won)
 
     @property
     def done(self) -> bool:
@@ -196,11 +196,3 @@ class GameHandle(WorkerHandle):
         for agent, reward in state.rewards.items():
             self.rewards[agent] = self.rewards.get(agent, 0.0) + reward
         return state.rewards
-
-
-def _stop_reason(reported: Any, terminated: bool, success: bool) -> StopReason:
-    if isinstance(reported, str) and reported in ENVIRONMENT_REASONS:
-        return StopReason(reported)
-    if terminated:
-        return StopReason.SUCCESS if success else StopReason.FAILURE
-    return StopReason.MAX_TURNS

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -164,14 +164,8 @@ class Rollout:
                 return False
             self.stop_reason = StopReason.MAX_TURNS
             return True
-        reason = self.info.get("stop_reason")
-        self.success = terminated and _succeeded(self.info, self.steps)
-        if isinstance(reason, str) and reason in ENVIRONMENT_REASONS:
-            self.stop_reason = StopReason(reason)
-        elif terminated:
-            self.stop_reason = StopReason.SUCCESS if self.success else StopReason.FAILURE
-        else:
-            self.stop_reason = StopReason.MAX_TURNS
+        self.success = terminated and succeeded(self.info, sum(step.reward for step in self.steps))
+        self.stop_reason = environment_stop_reason(self.info.get("stop_reason"), terminated, self.success)
         return True
 
 
@@ -185,10 +179,26 @@ ENVIRONMENT_REASONS = {
 }
 
 
-def _succeeded(info: dict[str, Any], steps: list[Step]) -> bool:
+def succeeded(info: Mapping[str, Any], reward: float) -> bool:
+    """Return whether a terminated episode with this last info and total reward solved its task."""
     # If an environment has no "success" in its info, derive it from the reward.
     reported = info.get("success")
-    return bool(reported) if reported is not None else sum(step.reward for step in steps) > 0
+    return bool(reported) if reported is not None else reward > 0
+
+
+def environment_stop_reason(reported: Any, terminated: bool, success: bool) -> StopReason:
+    """Return why an environment ended an episode.
+
+    Args:
+        reported: ``info["stop_reason"]``, if there is one.
+        terminated: Whether it was terminated, and not truncated.
+        success: Whether the task was solved.
+    """
+    if isinstance(reported, str) and reported in ENVIRONMENT_REASONS:
+        return StopReason(reported)
+    if terminated:
+        return StopReason.SUCCESS if success else StopReason.FAILURE
+    return StopReason.MAX_TURNS
 
 
 def greedy(params: SamplingParams) -> SamplingParams:
