@@ -132,7 +132,7 @@ def file_names(cells: Sequence[argparse.Namespace]) -> list[str]:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = _Parser(
+    parser = _EvalArgumentParser(
         prog="rllm-gym eval",
         usage="rllm-gym eval [ENV ...] --model.path PATH [options]",
         description="Evaluate models on environments: success rates (pass@1 to pass@n) and mean rewards with 95%\n"
@@ -255,7 +255,7 @@ def _price(text: str) -> float:
     return value
 
 
-class _Parser(argparse.ArgumentParser):
+class _EvalArgumentParser(argparse.ArgumentParser):
     """Reports invalid arguments as other commands do."""
 
     def error(self, message: str) -> NoReturn:

@@ -78,7 +78,7 @@ def from_mapping(config_type: type[Config], content: Mapping[str, Any], *, where
         ConfigError: Options are unknown (the message names the nearest known ones), or values have the wrong type; the
             message lists all of them.
     """
-    reader = _Reader(config_type)
+    reader = _MappingReader(config_type)
     config = reader.section(config_type, None, content, "")
     raise_if_any(reader.problems, where)
     return cast(Config, config)
@@ -113,7 +113,7 @@ def has_option(config_type: type, option: str) -> bool:
     return option in known_keys(config_type) or (section in variants and bool(variants[section].owners(name)))
 
 
-class _Reader:
+class _MappingReader:
     """Builds the sections of one configuration and collects all problems."""
 
     def __init__(self, config_type: type) -> None:

@@ -64,7 +64,7 @@ def calculate(expression: str) -> str:
     >>> calculate("2 * (3 + 4)"), calculate("1/3 + 1/6"), calculate("2^10 - 5!")
     ('14', '1/2 (about 0.5)', '904')
     """
-    return _show(_Parser(expression).value())
+    return _show(_ExpressionParser(expression).value())
 
 
 def _show(value: Number) -> str:
@@ -86,7 +86,7 @@ _TOKEN = re.compile(
 _ALIASES = str.maketrans({"×": "*", "·": "*", "÷": "/", "−": "-", "[": "(", "]": ")"})
 
 
-class _Parser:
+class _ExpressionParser:
     """A recursive-descent parser: sum → product → sign → power → factorial → atom."""
 
     def __init__(self, expression: str) -> None:

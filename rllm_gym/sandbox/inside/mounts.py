@@ -21,7 +21,7 @@ _syscall.argtypes = [ctypes.c_long] * 6
 _syscall.restype = ctypes.c_long
 
 
-class _Attributes(ctypes.Structure):
+class _MountAttributes(ctypes.Structure):
     _fields_ = (
         ("set", ctypes.c_uint64),
         ("clear", ctypes.c_uint64),
@@ -50,7 +50,7 @@ def clone_tree(path: str) -> int:
 
 def map_owner(mount: int, user_namespace: int) -> None:
     """Make a mount read-only and map the owners of its files through ``user_namespace``."""
-    attributes = _Attributes(_READ_ONLY | _NOSUID | _NODEV | _IDMAP, 0, 0, user_namespace)
+    attributes = _MountAttributes(_READ_ONLY | _NOSUID | _NODEV | _IDMAP, 0, 0, user_namespace)
     empty = ctypes.create_string_buffer(b"")
     _checked(
         _syscall(

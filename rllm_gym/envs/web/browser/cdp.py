@@ -105,10 +105,10 @@ class CDPConnection:
         self._browser, _ = await loop.connect_write_pipe(_Writer, os.fdopen(to_browser, "wb", 0))
         self._driver, _ = await loop.connect_write_pipe(_Writer, os.fdopen(to_driver, "wb", 0))
         from_them, _ = await loop.connect_read_pipe(
-            lambda: _Reader(self._on_driver_message, self.close), os.fdopen(from_driver, "rb", 0)
+            lambda: _MessageProtocol(self._on_driver_message, self.close), os.fdopen(from_driver, "rb", 0)
         )
         from_it, _ = await loop.connect_read_pipe(
-            lambda: _Reader(self._on_browser_message, self.close), os.fdopen(from_browser, "rb", 0)
+            lambda: _MessageProtocol(self._on_browser_message, self.close), os.fdopen(from_browser, "rb", 0)
         )
         self._transports = [self._browser, self._driver, from_them, from_it]
 
@@ -177,7 +177,7 @@ class _Writer(asyncio.Protocol):
     """A writer without back-pressure: the transport buffers the output, because commands are few and short."""
 
 
-class _Reader(asyncio.Protocol):
+class _MessageProtocol(asyncio.Protocol):
     """Splits the input at NUL bytes."""
 
     def __init__(self, on_message: Callable[[bytes], None], ended: Callable[[], None]) -> None:
