@@ -49,17 +49,17 @@ def read_command_line(
     if has_more and "--help-all" not in argv and not _HELP.isdisjoint(argv):
         print(f"usage: {program} [--config FILE] [--OPTION VALUE ...]\n\n{description}")
         raise SystemExit(0)
-    given = _parse([word for word in argv if word not in _HELP])
-    file = given.pop("config", None)
+    parsed = _parse([word for word in argv if word not in _HELP])
+    file = parsed.pop("config", None)
     if file is not None and not isinstance(file, Word):
         raise ConfigError(f"config={file!r}: there can be only one file")
     if file is NO_VALUE:
         raise ConfigError("config has no value; write --config FILE, or the name of a recipe")
     content = _read_yaml(file) if file else {}
-    selectors = _select(config_type, content, given)
+    selectors = _select(config_type, content, parsed)
     asks_for_help = not _HELP.isdisjoint(argv)
     sections = sections_of(config_type)
-    for key, value in (selectors if asks_for_help else given).items():
+    for key, value in (selectors if asks_for_help else parsed).items():
         if value is NO_VALUE and key in sections:  # switches the section on
             content[key] = content.get(key) or {}
         else:
@@ -117,7 +117,7 @@ def find_file(file: str | Path) -> Path:
     raise ConfigError(f"no configuration file {str(file)!r}; use a path, or one of the recipes: {known}")
 
 
-def _select(config_type: type, content: dict[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
+def _select(config_type: type, content: dict[str, Any], parsed: Mapping[str, Any]) -> dict[str, Any]:
     """Return the options of the command line that decide which other options there are, for example the algorithm.
 
     A file may contain every option, like ``config.yaml`` of a run. If the command line chooses another algorithm,
@@ -125,7 +125,7 @@ def _select(config_type: type, content: dict[str, Any], given: Mapping[str, Any]
     """
     selectors: dict[str, Any] = {}
     for section, variants in variants_of(config_type).items():
-        chosen = {key: given[key] for name in variants.selectors if (key := f"{section}.{name}") in given}
+        chosen = {key: parsed[key] for name in variants.selectors if (key := f"{section}.{name}") in parsed}
         own = content.get(section, {})
         if chosen and isinstance(own, Mapping):
             first = variants.selectors[0]
@@ -175,14 +175,14 @@ def _parse(words: Sequence[str]) -> dict[str, Any]:
             raise ConfigError(f"{word!r} belongs to no option; options are written as --option value")
         else:
             values.append(Word(word))
-    given: dict[str, Any] = {}
+    parsed: dict[str, Any] = {}
     for key, values in found.items():
         section, dot, option = key.rpartition(".")
         if not values and option.startswith("no_"):
-            given[f"{section}{dot}{option.removeprefix('no_')}"] = False
+            parsed[f"{section}{dot}{option.removeprefix('no_')}"] = False
         else:
-            given[key] = NO_VALUE if not values else values[0] if len(values) == 1 else values
-    return given
+            parsed[key] = NO_VALUE if not values else values[0] if len(values) == 1 else values
+    return parsed
 
 
 def _set(content: dict[str, Any], key: str, value: Any) -> None:

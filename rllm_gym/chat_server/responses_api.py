@@ -108,10 +108,10 @@ def response_events(
 ) -> Iterator[bytes]:
     """Yield a response as server-sent events. The reply is sent as a whole: it was sampled before."""
     whole = response(name, model, replies)
-    begun = {**_head(name, model, replies[0]), "status": "in_progress", "output": [], "usage": None}
+    started = {**_head(name, model, replies[0]), "status": "in_progress", "output": [], "usage": None}
     events: list[tuple[str, dict[str, Any]]] = [
-        ("response.created", {"response": begun}),
-        ("response.in_progress", {"response": begun}),
+        ("response.created", {"response": started}),
+        ("response.in_progress", {"response": started}),
     ]
     for index, item in enumerate(whole["output"]):
         place = {"output_index": index, "item_id": item["id"]}

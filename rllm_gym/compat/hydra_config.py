@@ -150,36 +150,36 @@ def translate(config: Mapping[str, Any], *, workflow: bool, train_rows: int, val
     Raises:
         ConfigError: An option is unknown, or its value is; the message lists all of them.
     """
-    given = _flat(config)
+    hydra = _flat(config)
     problems: list[str] = []
-    _check_known(given, _SAME, _COMBINED, problems)
-    options = {ours: given[theirs] for theirs, ours in _SAME.items() if given.get(theirs) is not None}
+    _check_known(hydra, _SAME, _COMBINED, problems)
+    options = {ours: hydra[theirs] for theirs, ours in _SAME.items() if hydra.get(theirs) is not None}
     for convert in (_algorithm, _model, _optimizer, _lengths, _rllm):
-        options |= convert(given, problems)
-    if not workflow and given.get("rllm.agent.max_steps") is not None:
-        options["env.max_turns"] = given["rllm.agent.max_steps"]
+        options |= convert(hydra, problems)
+    if not workflow and hydra.get("rllm.agent.max_steps") is not None:
+        options["env.max_turns"] = hydra["rllm.agent.max_steps"]
     batch = max(1, int(options.get("algorithm.groups_per_step", 1)))
-    steps = given.get("trainer.total_training_steps")
-    if steps is None and given.get("trainer.total_epochs") is not None:
-        steps = max(1, int(given["trainer.total_epochs"]) * (train_rows // batch))
+    steps = hydra.get("trainer.total_training_steps")
+    if steps is None and hydra.get("trainer.total_epochs") is not None:
+        steps = max(1, int(hydra["trainer.total_epochs"]) * (train_rows // batch))
     if steps is not None:
         options["steps"] = int(steps)
-    options |= _trainer(given, problems)
+    options |= _trainer(hydra, problems)
     _raise(problems)
-    every = int(given.get("trainer.test_freq") or -1)
-    if not validation_rows or (every <= 0 and not given.get("trainer.val_before_train")):
+    every = int(hydra.get("trainer.test_freq") or -1)
+    if not validation_rows or (every <= 0 and not hydra.get("trainer.val_before_train")):
         options["validation"] = None
     else:
         options |= {
             "validation.tasks": validation_rows,
             "validation.every": every if every > 0 else max(1, int(steps or 1)),
         }
-        options["validation.greedy"] = given.get("actor_rollout_ref.rollout.val_kwargs.temperature") == 0
+        options["validation.greedy"] = hydra.get("actor_rollout_ref.rollout.val_kwargs.temperature") == 0
     agent_args, env_args = (
-        _nested({key.removeprefix(prefix): value for key, value in given.items() if key.startswith(prefix)})
+        _nested({key.removeprefix(prefix): value for key, value in hydra.items() if key.startswith(prefix)})
         for prefix in _ARGUMENTS
     )
-    return Translation(_nested(options), agent_args, env_args, int(given.get("rllm.workflow.retry_limit") or 1))
+    return Translation(_nested(options), agent_args, env_args, int(hydra.get("rllm.workflow.retry_limit") or 1))
 
 
 def translate_sft(config: Mapping[str, Any]) -> dict[str, Any]:
@@ -188,88 +188,88 @@ def translate_sft(config: Mapping[str, Any]) -> dict[str, Any]:
     Raises:
         ConfigError: An option is unknown, or its value is; the message lists all of them.
     """
-    given = _flat(config)
+    hydra = _flat(config)
     problems: list[str] = []
-    _check_known(given, _SFT_SAME, _SFT_COMBINED, problems)
-    options = {ours: given[theirs] for theirs, ours in _SFT_SAME.items() if given.get(theirs) is not None}
-    options |= _adapters(given, "model.") | _trainer(given, problems)
-    truncation = given.get("data.truncation", "error")
+    _check_known(hydra, _SFT_SAME, _SFT_COMBINED, problems)
+    options = {ours: hydra[theirs] for theirs, ours in _SFT_SAME.items() if hydra.get(theirs) is not None}
+    options |= _adapters(hydra, "model.") | _trainer(hydra, problems)
+    truncation = hydra.get("data.truncation", "error")
     options["length.too_long"] = {"left": "cut_left", "right": "cut_right"}.get(truncation, truncation)
-    if given.get("optim.lr_scheduler") is not None:
-        options["optimizer.schedule"] = {"wsd": "linear"}.get(given["optim.lr_scheduler"], given["optim.lr_scheduler"])
+    if hydra.get("optim.lr_scheduler") is not None:
+        options["optimizer.schedule"] = {"wsd": "linear"}.get(hydra["optim.lr_scheduler"], hydra["optim.lr_scheduler"])
     if "steps" in options:
         options.pop("epochs", None)
-        options["optimizer.warmup_steps"] = int(options["steps"] * float(given.get("optim.warmup_steps_ratio") or 0))
-    if "validation.file" in options and (every := int(given.get("trainer.test_freq") or -1)) > 0:
+        options["optimizer.warmup_steps"] = int(options["steps"] * float(hydra.get("optim.warmup_steps_ratio") or 0))
+    if "validation.file" in options and (every := int(hydra.get("trainer.test_freq") or -1)) > 0:
         options["validation.every"] = every
     _raise(problems)
     return _nested(options)
 
 
-def _algorithm(given: Mapping[str, Any], problems: list[str]) -> dict[str, Any]:
+def _algorithm(hydra: Mapping[str, Any], problems: list[str]) -> dict[str, Any]:
     actor = "actor_rollout_ref.actor."
     options: dict[str, Any] = {}
-    name = given.get("algorithm.adv_estimator")
+    name = hydra.get("algorithm.adv_estimator")
     if name is not None:
         name = options["algorithm.name"] = _ALGORITHMS.get(str(name), str(name))
         options["algorithm.loss"] = "clip"
-    if name == "grpo" and given.get("algorithm.norm_adv_by_std_in_grpo") is not None:
-        options["algorithm.normalize_std"] = bool(given["algorithm.norm_adv_by_std_in_grpo"])
+    if name == "grpo" and hydra.get("algorithm.norm_adv_by_std_in_grpo") is not None:
+        options["algorithm.normalize_std"] = bool(hydra["algorithm.norm_adv_by_std_in_grpo"])
     if name == "ppo":
         for theirs, ours in (("gamma", "gamma"), ("lam", "gae_lambda")):
-            if given.get(f"algorithm.{theirs}") is not None:
-                options[f"algorithm.{ours}"] = given[f"algorithm.{theirs}"]
+            if hydra.get(f"algorithm.{theirs}") is not None:
+                options[f"algorithm.{ours}"] = hydra[f"algorithm.{theirs}"]
     for side in ("low", "high"):
-        bound = given.get(f"{actor}clip_ratio_{side}", given.get(f"{actor}clip_ratio"))
+        bound = hydra.get(f"{actor}clip_ratio_{side}", hydra.get(f"{actor}clip_ratio"))
         if bound is not None:
             options[f"algorithm.clip_{side}"] = bound
-    mode = given.get(f"{actor}loss_agg_mode")
+    mode = hydra.get(f"{actor}loss_agg_mode")
     if mode is not None and mode not in _AGGREGATIONS:
         problems.append(f"{actor}loss_agg_mode={mode!r} is not one of {', '.join(_AGGREGATIONS)}")
     elif mode is not None:
         options["algorithm.aggregation"] = _AGGREGATIONS[mode]
-    if given.get(f"{actor}use_kl_loss"):
-        options["algorithm.kl"] = given.get(f"{actor}kl_loss_coef", 0.001)
-    if given.get("algorithm.use_kl_in_reward"):
-        options["algorithm.kl_reward"] = given.get("algorithm.kl_ctrl.kl_coef", 0.001)
-    prompts, size = given.get("data.train_batch_size"), given.get(f"{actor}ppo_mini_batch_size")
+    if hydra.get(f"{actor}use_kl_loss"):
+        options["algorithm.kl"] = hydra.get(f"{actor}kl_loss_coef", 0.001)
+    if hydra.get("algorithm.use_kl_in_reward"):
+        options["algorithm.kl_reward"] = hydra.get("algorithm.kl_ctrl.kl_coef", 0.001)
+    prompts, size = hydra.get("data.train_batch_size"), hydra.get(f"{actor}ppo_mini_batch_size")
     if prompts and size:
         options["algorithm.minibatches"] = max(1, math.ceil(int(prompts) / int(size)))
     return options
 
 
-def _model(given: Mapping[str, Any], problems: list[str]) -> dict[str, Any]:
-    return _adapters(given, "actor_rollout_ref.model.")
+def _model(hydra: Mapping[str, Any], problems: list[str]) -> dict[str, Any]:
+    return _adapters(hydra, "actor_rollout_ref.model.")
 
 
-def _adapters(given: Mapping[str, Any], section: str) -> dict[str, Any]:
-    rank = given.get(f"{section}lora_rank")
+def _adapters(hydra: Mapping[str, Any], section: str) -> dict[str, Any]:
+    rank = hydra.get(f"{section}lora_rank")
     if not rank:
         return {} if rank is None else {"model.tuning": "full"}
-    targets = given.get(f"{section}target_modules", "all-linear")
+    targets = hydra.get(f"{section}target_modules", "all-linear")
     return {
         "model.tuning": "lora",
         "model.lora.rank": int(rank),
-        "model.lora.alpha": float(given.get(f"{section}lora_alpha", 16)),
+        "model.lora.alpha": float(hydra.get(f"{section}lora_alpha", 16)),
         "model.lora.targets": targets if isinstance(targets, str) else ",".join(targets),
     }
 
 
-def _optimizer(given: Mapping[str, Any], problems: list[str]) -> dict[str, Any]:
+def _optimizer(hydra: Mapping[str, Any], problems: list[str]) -> dict[str, Any]:
     optim = "actor_rollout_ref.actor.optim."
-    style, steps = given.get(f"{optim}warmup_style"), given.get(f"{optim}lr_warmup_steps")
+    style, steps = hydra.get(f"{optim}warmup_style"), hydra.get(f"{optim}lr_warmup_steps")
     options: dict[str, Any] = {} if style is None else {"optimizer.schedule": style}
     if steps is not None and int(steps) >= 0:
         options["optimizer.warmup_steps"] = int(steps)
-    elif given.get(f"{optim}lr_warmup_steps_ratio"):
+    elif hydra.get(f"{optim}lr_warmup_steps_ratio"):
         problems.append(f"{optim}lr_warmup_steps_ratio has no effect here: set {optim}lr_warmup_steps")
     elif style is not None:
         options["optimizer.warmup_steps"] = 0
     return options
 
 
-def _lengths(given: Mapping[str, Any], problems: list[str]) -> dict[str, Any]:
-    prompt, response = given.get("data.max_prompt_length"), given.get("data.max_response_length")
+def _lengths(hydra: Mapping[str, Any], problems: list[str]) -> dict[str, Any]:
+    prompt, response = hydra.get("data.max_prompt_length"), hydra.get("data.max_response_length")
     options: dict[str, Any] = {}
     if response is not None:
         options |= {"sampling.max_tokens": int(response), "sampling.max_response_tokens": int(response)}
@@ -278,37 +278,37 @@ def _lengths(given: Mapping[str, Any], problems: list[str]) -> dict[str, Any]:
     return options
 
 
-def _rllm(given: Mapping[str, Any], problems: list[str]) -> dict[str, Any]:
+def _rllm(hydra: Mapping[str, Any], problems: list[str]) -> dict[str, Any]:
     options: dict[str, Any] = {}
     reasons = ("max_prompt_length_exceeded", "max_response_length_exceeded", "timeout")
     compact = "rllm.compact_filtering."
-    filtered = given.get(f"{compact}enable") and any(given.get(f"{compact}mask_{why}", True) for why in reasons)
-    if filtered and given.get(f"{compact}mask_max_turns_exceeded", True):
+    filtered = hydra.get(f"{compact}enable") and any(hydra.get(f"{compact}mask_{why}", True) for why in reasons)
+    if filtered and hydra.get(f"{compact}mask_max_turns_exceeded", True):
         _log.warning("%smask_max_turns_exceeded=True has no effect here: such episodes are trained on", compact)
-    if filtered or given.get("rllm.mask_truncated_samples") or given.get("rllm.agent.overlong_filter"):
+    if filtered or hydra.get("rllm.mask_truncated_samples") or hydra.get("rllm.agent.overlong_filter"):
         options["algorithm.overlong"] = "mask"
-    if given.get("rllm.rejection_sample.enable"):
-        extra = math.ceil(float(given.get("rllm.rejection_sample.multiplier") or 1)) - 1
+    if hydra.get("rllm.rejection_sample.enable"):
+        extra = math.ceil(float(hydra.get("rllm.rejection_sample.multiplier") or 1)) - 1
         options |= {"algorithm.drop_zero_variance": True, "algorithm.dynamic_sampling": max(0, extra)}
-    if given.get("rllm.workflow.use_workflow") and given.get("rllm.workflow.n_parallel_tasks") is not None:
-        options["env.parallel"] = int(given["rllm.workflow.n_parallel_tasks"])
+    if hydra.get("rllm.workflow.use_workflow") and hydra.get("rllm.workflow.n_parallel_tasks") is not None:
+        options["env.parallel"] = int(hydra["rllm.workflow.n_parallel_tasks"])
     return options
 
 
-def _trainer(given: Mapping[str, Any], problems: list[str]) -> dict[str, Any]:
+def _trainer(hydra: Mapping[str, Any], problems: list[str]) -> dict[str, Any]:
     options: dict[str, Any] = {}
-    if given.get("trainer.logger") is not None:
-        named = given["trainer.logger"]
+    if hydra.get("trainer.logger") is not None:
+        named = hydra["trainer.logger"]
         names = [named] if isinstance(named, str) else list(named)
         options["loggers"] = [name for name in names if name != "console"] or None
-    mode = given.get("trainer.resume_mode")
+    mode = hydra.get("trainer.resume_mode")
     if mode is not None:
         if mode not in ("auto", "disable"):
             problems.append(
                 f"trainer.resume_mode={mode!r}: a run is resumed from trainer.default_local_dir with 'auto'"
             )
         options["resume"] = mode == "auto"
-    every = given.get("trainer.save_freq")
+    every = hydra.get("trainer.save_freq")
     if every is not None:
         options |= {"checkpoint.every": int(every)} if int(every) > 0 else {"checkpoint": None}
     return options
@@ -328,14 +328,14 @@ def _flat(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
 
 
 def _check_known(
-    given: Mapping[str, Any], same: Mapping[str, str], combined: Mapping[str, str], problems: list[str]
+    hydra: Mapping[str, Any], same: Mapping[str, str], combined: Mapping[str, str], problems: list[str]
 ) -> None:
     from trainers.config.other_names import instead_of, options_named
 
     known = {*same, *_ALWAYS, *(prefix + name for prefix, names in combined.items() for name in names.split())}
-    for key, value in given.items():
+    for key, value in hydra.items():
         if key in known or (value is None and key in _ALWAYS):
-            if key in _ALWAYS and value is not None and value not in _ALWAYS[key][0] and _applies(key, given):
+            if key in _ALWAYS and value is not None and value not in _ALWAYS[key][0] and _applies(key, hydra):
                 _log.warning("%s=%r has no effect here: %s", key, value, _ALWAYS[key][1])
             continue
         if key.startswith(_FREE) or _without_effect(key):
@@ -348,8 +348,8 @@ def _check_known(
         problems.append(f"{key} is not an option of rLLM's that is translated: {hint}")
 
 
-def _applies(key: str, given: Mapping[str, Any]) -> bool:
-    return not key.startswith("rllm.stepwise_advantage.") or bool(given.get("rllm.stepwise_advantage.enable"))
+def _applies(key: str, hydra: Mapping[str, Any]) -> bool:
+    return not key.startswith("rllm.stepwise_advantage.") or bool(hydra.get("rllm.stepwise_advantage.enable"))
 
 
 def _without_effect(key: str) -> bool:

@@ -85,13 +85,13 @@ class EnvWorker:
         self._pool = pool
         self._new_host = new_host
         self._actor: Actor | None = None
-        self._made: set[str] = set()
+        self._created: set[str] = set()
         self._max_step_s = 0.0
         self._host: Any = None  # set while coroutines are awaited here
 
     def has_env(self, env_name: str = "") -> bool:
         """Return whether an environment exists."""
-        return env_name in self._made
+        return env_name in self._created
 
     def deadline(self, phase: str) -> float:
         """Return the seconds that a phase may take, a step with what a model can make it take."""
@@ -105,7 +105,7 @@ class EnvWorker:
             EnvironmentFault: No worker could be started, it died, or it exceeded the deadline.
             Exception: Raised by the constructor.
         """
-        if env_name in self._made:
+        if env_name in self._created:
             return
         names = (env_name,) if env_name else ()
         if self._host is not None:
@@ -118,7 +118,7 @@ class EnvWorker:
             step_s = await self._call("make", "make", *names)
             if local is not None:
                 self._await_coroutines(local)
-        self._made.add(env_name)
+        self._created.add(env_name)
         self._max_step_s = max(self._max_step_s, step_s or 0.0)
 
     async def remake(self, env_name: str = "") -> None:
@@ -181,7 +181,7 @@ class EnvWorker:
         Raises:
             EnvironmentFault: Closing one raised, or took too long.
         """
-        made, self._made = self._made, set()
+        created, self._created = self._created, set()
         host, self._host = self._host, None
         if host is not None:
             envs = [env.unwrapped for env in host.detach()]
@@ -191,7 +191,7 @@ class EnvWorker:
             for error in closed:
                 if error is not None:
                     raise error
-        elif made and self._actor is not None and self._actor.alive:
+        elif created and self._actor is not None and self._actor.alive:
             await self._call("close", "close")
 
     async def aclose(self) -> None:
@@ -213,7 +213,7 @@ class EnvWorker:
         """Start a worker, if there is none. Returns its host if that is a new one in this process."""
         if self._actor is not None and self._actor.alive:
             return None
-        self._made.clear()
+        self._created.clear()
         local = self._new_host() if self._pool.kind == "thread" else None
         try:
             self._actor = await self._pool.aactor(
@@ -262,7 +262,7 @@ class EnvWorker:
 
     def _on_lost_worker(self) -> None:
         """Forget a worker that was killed, died, or was abandoned."""
-        self._made.clear()
+        self._created.clear()
         actor, self._actor = self._actor, None
         if actor is not None:
             actor.kill()
