@@ -90,6 +90,10 @@ class TemplateEncoder:
         """Return the id of a control token; ``None`` if there is none of that name."""
         return self._ids.get(control)
 
+    def split_at_controls(self, text: str) -> list[str]:
+        """Return the parts of the template's own text between its control tokens."""
+        return self._find.split(text) if self._names else [text]
+
     def make_escaper(self, texts: Iterable[str]) -> ControlTokenEscaper:
         """Return a shield whose replacement characters occur in none of the texts."""
         texts = list(texts)
@@ -98,14 +102,14 @@ class TemplateEncoder:
                 return self._make_escaper("".join(texts))
         return self._escaper
 
-    def encode(self, rendered: str, escaper: ControlTokenEscaper, *, at_start: bool) -> list[int]:
+    def encode(self, rendered: str, escaper: ControlTokenEscaper, *, after: str | None = "") -> list[int]:
         """Return the token ids of a rendered template whose message contents are shielded.
 
         Args:
             rendered: The rendered text.
             escaper: The shield that was applied to its contents.
-            at_start: Whether the text begins the conversation. If not, a tokenizer that adds a space before the first
-                word must not do so.
+            after: The template's text before it, from the last control token on; ``None`` if it begins the
+                conversation. A tokenizer may put a space before the first word, or after a control token, only.
         """
         text = rendered.translate(escaper.unescape) if escaper.edges else rendered
         if self._encodes_as_rendered(rendered, text):
@@ -116,16 +120,20 @@ class TemplateEncoder:
             anchor = self._anchor
             text = self._find.sub(lambda match: self._names[match[0]], rendered) if self._names else rendered
             text = text.translate(escaper.unescape) if escaper.edges else text
-        if not at_start:
-            text = f"{anchor}{text}"
+        before = "" if after is None else f"{anchor}{after}"
         try:
-            ids: list[int] = backend.encode(text, add_special_tokens=False).ids
+            encoding = backend.encode(before + text, add_special_tokens=False)
         except (UnicodeEncodeError, TypeError):
             # Lone surrogates cannot be encoded as UTF-8, but an environment may return them.
             text = text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
-            ids = backend.encode(text, add_special_tokens=False).ids
-        if not at_start:
-            ids = ids[1:]
+            encoding = backend.encode(before + text, add_special_tokens=False)
+        ids: list[int] = encoding.ids
+        if before:
+            known = sum(1 for start, _ in encoding.offsets if start < len(before))
+            if after and encoding.offsets[known - 1][1] > len(before):
+                # A token consists of both texts. The prompt ends before it, so the model continues with other tokens.
+                return self.encode(rendered, escaper)
+            ids = ids[known:]
         return [remap.get(index, index) for index in ids] if remap else ids
 
     def _encodes_as_rendered(self, shielded: str, text: str) -> bool:

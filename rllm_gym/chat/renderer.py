@@ -17,6 +17,7 @@ from typing import Any
 from rllm_gym.chat.encoder import ControlTokenEscaper, TemplateEncoder
 from rllm_gym.chat.message import Message
 from rllm_gym.core import RllmGymError
+from rllm_gym.parsing.thinking import THINK_CLOSE, THINK_OPEN
 
 
 class ChatTemplateError(RllmGymError, ValueError):
@@ -110,7 +111,7 @@ class ChatRenderer:
         for awaits_reply in (False, True):
             with contextlib.suppress(ChatTemplateError):
                 text = self._after_reply([_OPENING, self._placeholder_message()], None, awaits_reply=awaits_reply)
-                ids = self._encoder.encode(text, self._encoder.make_escaper([]), at_start=False)
+                ids = self._encoder.encode(text, self._encoder.make_escaper([]))
                 if (index := self._first_control(ids)) is not None:
                     return ids[index]
         return None
@@ -199,8 +200,9 @@ class ChatRenderer:
     def append_written(self, prefix: TokenPrefix, message: Message) -> TokenPrefix:
         """Return the prefix with a reply appended that was not sampled, with the ids that a model would have sampled.
 
-        The text is encoded as it is, after the white space with which the template begins a reply, and ended as the
-        template ends a turn; :attr:`TokenPrefix.sampled` gives its position. Tool calls are written as the template
+        The text is encoded as it is, between the white space with which the template begins and ends a reply, and ended
+        as the template ends a turn. If the generation prompt ends with ``<think>``, a text without ``</think>`` follows
+        an empty reasoning. :attr:`TokenPrefix.sampled` gives its position. Tool calls are written as the template
         writes them.
 
         Args:
@@ -215,8 +217,9 @@ class ChatRenderer:
         if message.tool_calls:
             text = self._with_calls(prefix, message, escaper)
         else:
-            text = self._lead + escaper.escape_special(message.text)
-        ids = self._encoder.encode(text, escaper, at_start=False)
+            lead, rest = self._begin(message.text)
+            text = lead + escaper.escape_special(rest) + self._trail
+        ids = self._encoder.encode(text, escaper, after=self._prompt_end)
         end = self.end_of_turn_id
         if end is None:
             end = self.tokenizer.eos_token_id
@@ -268,16 +271,22 @@ class ChatRenderer:
         """Return the ids of a conversation from its beginning, up to the generation prompt."""
         escaper = self._encoder.make_escaper([*_texts(messages), tools])
         rendered = self._render(self._openai(messages, escaper), self._tools(tools, escaper))
-        return self._encoder.encode(rendered, escaper, at_start=True)
+        return self._encoder.encode(rendered, escaper, after=None)
 
     def _tail(self, messages: tuple[Message, ...], start: int, end: int, last_id: int | None, tools: str) -> list[int]:
         """Return the ids of ``messages[start:end]`` after a sampled reply, from the end of that reply."""
         rendered, escaper = self._turn_text(messages, start, end, tools)
-        ids = self._encoder.encode(rendered, escaper, at_start=False)
+        ids = self._encoder.encode(rendered, escaper)
         # If the end-of-turn token was sampled, do not add the template's own as well.
         index = self._first_control(ids)
-        if index is not None and last_id is not None and last_id in (ids[index], self.end_of_turn_id):
-            ids = ids[index + 1 :]
+        if index is None or last_id is None:
+            return ids
+        if last_id == self.end_of_turn_id:
+            last_id = ids[index]
+        while index < len(ids) and ids[index] in self._encoder.control_ids:  # Command A ends a turn with two
+            if ids[index] == last_id:
+                return ids[index + 1 :]
+            index += 1
         return ids
 
     def _first_control(self, ids: list[int]) -> int | None:
@@ -339,18 +348,55 @@ class ChatRenderer:
             )
         return after
 
+    def _begin(self, text: str) -> tuple[str, str]:
+        """Return what the template writes at the start of a reply, and the reply's text from there on."""
+        if not self._opens_thinking:
+            return self._lead, text
+        if THINK_CLOSE in text:  # the prompt contains what opens the reasoning
+            return "", text.lstrip().removeprefix(THINK_OPEN).removeprefix("\n")
+        return self._lead or f"\n{THINK_CLOSE}\n\n", text
+
+    @cached_property
+    def _opens_thinking(self) -> bool:
+        """Whether the generation prompt ends inside of the model's reasoning."""
+        with contextlib.suppress(ChatTemplateError):
+            return self._render([_OPENING], None).rstrip().endswith(THINK_OPEN)
+        return False
+
     @cached_property
     def _lead(self) -> str:
-        """White space that the template writes between its generation prompt and a reply; usually none."""
+        """What the template writes between its generation prompt and a reply, and the model samples; usually nothing.
+
+        It is white space, or control tokens, with a channel's name between them in gpt-oss
+        (``<|channel|>final<|message|>``). After a prompt that opens the reasoning, it closes it.
+        """
         try:
             before = self._render([_OPENING], None)
             rendered = self._render([_OPENING, self._placeholder_message()], None, awaits_reply=False)
         except ChatTemplateError:
             return ""
         lead = rendered.removeprefix(before).partition(self._reply)[0]
-        # A channel's name between control tokens, such as <|channel|>final<|message|> in gpt-oss, begins the reply.
         is_header = lead.startswith("<|channel|>") and lead.endswith("<|message|>")
-        return lead if is_header or not lead.strip() else ""
+        is_header = is_header or not any(self._encoder.split_at_controls(lead))  # <|START_RESPONSE|> in Command A
+        closes = self._opens_thinking and lead.strip() == THINK_CLOSE
+        return lead if is_header or closes or not lead.strip() else ""
+
+    @cached_property
+    def _trail(self) -> str:
+        """White space that the template writes between a reply and the control token that ends it; usually none."""
+        with contextlib.suppress(ChatTemplateError):
+            after = self._after_reply([_OPENING, self._placeholder_message()], None, awaits_reply=False)
+            trail, *others = self._encoder.split_at_controls(after)
+            return trail if others and not trail.strip() else ""
+        return ""
+
+    @cached_property
+    def _prompt_end(self) -> str:
+        """The text of the template's generation prompt, from its last control token or the last message on."""
+        with contextlib.suppress(ChatTemplateError):
+            rendered = self._render([{"role": "user", "content": self._reply}], None)
+            return self._encoder.split_at_controls(rendered.rpartition(self._reply)[2])[-1]
+        return ""
 
     @cached_property
     def _writes_calls(self) -> bool:

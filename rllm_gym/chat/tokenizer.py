@@ -25,11 +25,22 @@ def load_tokenizer(path: str | os.PathLike[str]) -> Any:
 
     Raises:
         OSError: There is no tokenizer.
-        ValueError: It loses text either way; the message names it and shows what is lost.
+        ValueError: It loses text either way; the message names it and shows what is lost. Or its class is code in
+            the model's own files, which is never run.
     """
     from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
-    tokenizer = AutoTokenizer.from_pretrained(path)
+    try:
+        # Without the argument, transformers asks on the terminal whether to run code of the folder.
+        tokenizer = AutoTokenizer.from_pretrained(path, trust_remote_code=False)
+    except ValueError as error:
+        if "trust_remote_code" not in str(error):
+            raise
+        raise ValueError(
+            f"the tokenizer of {str(path)!r} is code in the model's own files, which is not run; use a model whose "
+            "tokenizer transformers knows, or save it with PreTrainedTokenizerFast and without auto_map in "
+            "tokenizer_config.json, and compare its ids with the original's"
+        ) from None
     if _round_trip(tokenizer) == _PROBE:
         return tokenizer
     with contextlib.suppress(OSError, ValueError):

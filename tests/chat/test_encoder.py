@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
 from transformers import PreTrainedTokenizerFast
 
-from rllm_gym.chat import ChatRenderer
+from rllm_gym.chat import ChatRenderer, Message
 from tests.chat.for_every import for_every
 
 TEMPLATE = (
@@ -38,6 +38,7 @@ def _llama2() -> Tokenizer:
     """BPE with byte fallback, whose normalizer puts a space before each piece between control tokens."""
     trained = Tokenizer(models.BPE(unk_token="<unk>"))
     trained.normalizer = normalizers.Sequence([normalizers.Prepend("▁"), normalizers.Replace(" ", "▁")])
+    trained.decoder = decoders.Sequence([decoders.Replace("▁", " "), decoders.Fuse()])
     trained.train_from_iterator(
         CORPUS, trainers.BpeTrainer(vocab_size=150, special_tokens=SPECIAL, show_progress=False)
     )
@@ -148,3 +149,27 @@ def test_a_later_turn_is_encoded_as_in_the_full_conversation(kind: str) -> None:
     for ids_of_reply in (reply, [*reply, end]):
         longer = renderer(kind).append_sampled(prefix, ids_of_reply, "up")
         assert list(renderer(kind).extend(longer, complete).ids) == expected
+
+
+INST = (
+    "{% for m in messages %}{% if m.role == 'user' %}{{ bos_token }}[INST] {{ m.content }} [/INST]"
+    "{% else %}LEAD{{ m.content }}TRAIL{{ eos_token }}{% endif %}{% endfor %}"
+)
+
+
+@for_every("kind", ["unigram", "llama2", "wordpiece", "phi"])
+def test_a_written_reply_is_encoded_as_in_the_full_conversation(kind: str) -> None:
+    """The prompt ends with plain text, so that a tokenizer that puts a space after a control token must not do so."""
+    messages: list[dict[str, Any]] = [
+        {"role": "user", "content": "the lake"},
+        {"role": "assistant", "content": "up  and\ndown"},
+        {"role": "user", "content": "moves"},
+    ]
+    for lead, trail in ((" ", " "), ("", ""), ("\n", "")):
+        own = tokenizer(kind)
+        template = INST.replace("LEAD", lead).replace("TRAIL", trail)
+        of_template = ChatRenderer(own, chat_template=template)
+        prompt = of_template.extend(None, messages[:1])
+        written = of_template.append_written(prompt, Message.from_openai(messages[1]))
+        expected = own.apply_chat_template(messages, chat_template=template, tokenize=True, return_dict=False)
+        assert list(of_template.extend(written, messages).ids) == expected, (lead, trail)

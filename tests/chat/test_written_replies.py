@@ -59,3 +59,54 @@ def test_a_template_that_omits_tool_calls_is_an_error() -> None:
     prompt = renderer.extend(None, [{"role": "user", "content": "go"}])
     with pytest.raises(ChatTemplateError, match="message 1 has tool calls, which the chat template leaves out"):
         renderer.append_written(prompt, Message("assistant", "", tool_calls=(ToolCall("move"),)))
+
+
+THINKING = (
+    "{%- for m in messages %}{{ '<|im_start|>' + m.role + '\n' }}"
+    "{%- if m.role == 'assistant' and loop.last and EMPTY %}{{ '<think>\n\n</think>\n\n' }}{% endif %}"
+    "{{- m.content + '<|im_end|>\n' }}{% endfor %}"
+    "{%- if add_generation_prompt %}{{ '<|im_start|>assistant\n<think>\n' }}{% endif %}"
+)
+
+
+@for_every("empty", ["true", "false"])
+@for_every("text", ["up", "<think>\nIt is <b>up</b>.\n</think>\n\nup", "It is up.</think>up"])
+def test_after_a_prompt_that_opens_the_reasoning_a_written_reply_closes_it_once(text: str, empty: str) -> None:
+    """Otherwise fine-tuning would teach the model to answer within its reasoning."""
+    tokenizer = make_tokenizer("qwen3")
+    renderer = ChatRenderer(tokenizer, chat_template=THINKING.replace("EMPTY", empty))
+    prompt = renderer.extend(None, [{"role": "user", "content": "go"}])
+    written = tokenizer.decode(renderer.append_written(prompt, Message("assistant", text)).ids)
+    reply = written.partition("<|im_start|>assistant\n")[2].removesuffix("<|im_end|>")
+    expected = text if text.startswith("<think>") else f"<think>\n{text}" if "</think>" in text else ""
+    assert reply == (expected or "<think>\n\n</think>\n\nup")
+
+
+TWO_ENDS = (
+    "{%- for m in messages %}{{ '<|im_start|>' + m.role + '\n' + ('<think>' if m.role == 'assistant' else '') }}"
+    "{{- m.content + ('</think>' if m.role == 'assistant' else '') + '<|im_end|>' }}{% endfor %}"
+    "{%- if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}"
+)
+
+
+def test_a_turn_may_begin_with_a_control_token_and_end_with_two() -> None:
+    """As Command A's: the reply is between <|START_RESPONSE|> and <|END_RESPONSE|>, and the turn ends after it."""
+    tokenizer = make_tokenizer("qwen3")
+    renderer = ChatRenderer(tokenizer, chat_template=TWO_ENDS)
+    chat = [
+        {"role": "user", "content": "go"},
+        {"role": "assistant", "content": "up"},
+        {"role": "user", "content": "on"},
+    ]
+    prompt = renderer.extend(None, chat[:1])
+    expected = tokenizer.apply_chat_template(
+        chat, chat_template=TWO_ENDS, add_generation_prompt=True, tokenize=True, return_dict=False
+    )
+    begin, response_end, turn_end = tokenizer.convert_tokens_to_ids(["<think>", "</think>", "<|im_end|>"])
+    reply = [begin, *tokenizer.encode("up"), response_end]
+    assert renderer.end_of_turn_id == response_end
+    for ids in (reply, [*reply, turn_end]):
+        sampled = renderer.append_sampled(prompt, ids, "up")
+        assert list(renderer.extend(sampled, chat).ids) == expected
+    written = renderer.append_written(prompt, Message("assistant", "up"))
+    assert list(renderer.extend(written, chat).ids) == expected
