@@ -390,11 +390,11 @@ class TestSide:
         """Let ``json`` write objects of subclasses of ``dict`` and other plain types, which stand-ins are not."""
         default = json.JSONEncoder.default
 
-        def encoded(encoder: json.JSONEncoder, value: Any) -> Any:
-            found = self.peer.plain_contents(value)
-            return default(encoder, value) if found is None else found
+        def encoded(encoder: json.JSONEncoder, o: Any) -> Any:
+            found = self.peer.plain_contents(o)
+            return default(encoder, o) if found is None else found
 
-        json.JSONEncoder.default = encoded  # type: ignore[method-assign]
+        json.JSONEncoder.default = encoded  # type: ignore[method-assign, assignment]
 
     def _seeding(self, function: Any, name: str) -> Any:
         def seed(*args: Any, **kwargs: Any) -> None:
@@ -465,13 +465,12 @@ def _log(name: str, level: int, text: str, raised: list[Any]) -> None:
     logging.lastResort = None
     logger = logging.getLogger(name)
     if logger.manager.disable < level:  # its own level has been checked by the program's side, which may have set it
+        shown: Any = None
         try:
             if [type(part) for part in raised] == [str, str]:
                 raise BUILTIN_ERRORS.get(raised[0], Exception)(raised[1])
         except BaseException:
             shown = sys.exc_info()
-        else:
-            shown = None
         logger.handle(logging.LogRecord(name, level, "solution.py", 0, text, (), shown))
 
 
