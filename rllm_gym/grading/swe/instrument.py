@@ -126,6 +126,24 @@ class RecordedSite:
         return frozenset(found)
 
     @property
+    def quantified(self) -> frozenset[int]:
+        """Operands of which the assertion says something for every item: it is true of one that is empty."""
+        found: set[int] = set()
+        for node in ast.walk(self.test) if self.test is not None else ():
+            match node:
+                case ast.Call(func=ast.Name("all"), args=[part]):
+                    found |= _operands_in(part)
+                case ast.UnaryOp(op=ast.Not(), operand=ast.Call(func=ast.Name("any"), args=[part])):
+                    found |= _operands_in(part)
+                case ast.Call(func=ast.Attribute(attr="issubset" | "isdisjoint", value=value)):
+                    found |= _operands_in(value)
+                case ast.Compare(left=left, ops=[ast.LtE() | ast.Lt()]):
+                    found |= _operands_in(left)
+                case ast.Compare(ops=[ast.GtE() | ast.Gt()], comparators=[right]):
+                    found |= _operands_in(right)
+        return frozenset(found)
+
+    @property
     def compares_own(self) -> bool:
         """Whether both sides of an equality come from the code under test: only the reference's values tell."""
         if not isinstance(self.test, ast.Compare) or self.varies or any(self.known) or len(self.known) < 2:

@@ -24,6 +24,7 @@ from rllm_gym.grading.swe.observed_values import (
     ClassRef,
     FieldNames,
     NotPlain,
+    count_of,
     decode,
     has_content,
     matches,
@@ -51,7 +52,8 @@ class TestTrace:
             expected exception or warning: its class and pattern, then the classes and the text that were seen.
         conclusive: How many events are compared with something that the code under test cannot read.
         files: The files of the sites, in the order of their first use.
-        sizes: By position in that order, the size of the values that are searched for an expected part, by operand.
+        sizes: By position in that order, the size of the values that are searched for an expected part, by operand; and
+            by ``-1 - operand``, the number of items of those of which something is true for every item.
     """
 
     __test__ = False  # not a test class, despite its name
@@ -364,8 +366,11 @@ class TestCheck:
         if site.level == Level.STATE:
             return self._state(site, dict(zip(site.sent, operands)), gold)
         sent = dict(zip(site.sent, operands))
-        if self._strict and any(size_of(sent[at]) > 2 * size + MORE_CHARS for at, size in sizes.items()):
-            return "a value that is searched is much larger than with the reference solution"
+        for at, size in sizes.items() if self._strict else ():
+            if at >= 0 and size_of(sent[at]) > 2 * size + MORE_CHARS:
+                return "a value that is searched is much larger than with the reference solution"
+            if at < 0 and 2 * count_of(sent[-1 - at]) < size:
+                return "a value has much fewer items than with the reference solution"
         values = {}
         try:
             for place in range(len(site.known)):
@@ -582,7 +587,9 @@ class TraceRecorder:
         return found
 
     def _sizes(self, files: ObservedFiles, runs: Sequence[Sequence[Any]]) -> dict[int, dict[int, int]]:
-        """Return the largest size of each operand that is searched, and of the warnings, by place in the order."""
+        """Return the size of each operand that is searched, or has to have items, and of the warnings, by place in the
+        order.
+        """
         found: dict[int, dict[int, int]] = {}
         for events in runs:
             for place, event in enumerate(events):
@@ -596,6 +603,11 @@ class TraceRecorder:
                             if not site.known[at]:
                                 sizes = found.setdefault(place, {})
                                 sizes[at] = max(sizes.get(at, 0), size_of(operands[at]))
+                        for at in site.quantified if site.level < Level.STATE else ():
+                            if not site.known[at] and count_of(operands[at]):
+                                sizes = found.setdefault(place, {})
+                                count = count_of(operands[at])
+                                sizes[-1 - at] = min(sizes.get(-1 - at, count), count)
         return found
 
 

@@ -170,6 +170,16 @@ def test_what_honest_programs_ask_about_functions_classes_and_files_is_answered(
     assert paid(pool, honest) == set(honest)
 
 
+def test_constants_callbacks_and_rearranged_arguments_are_of_no_use(pool: SandboxPool) -> None:
+    """Constants that become the last result, suppressed assertions of callbacks, a sorted argument with which an easier
+    question has the expected answer, records of mocks, and data of the test's classes."""
+    attacks = {name: record for name, record in ATTACKS.items() if record["task"].startswith("eighth_")}
+    assert len(attacks) >= 11
+    assert paid(pool, attacks) == set()
+    honest = {name: record for name, record in RIGHT.items() if name.removeprefix("solution of ").startswith("eighth_")}
+    assert paid(pool, honest) == set(honest)
+
+
 def test_data_that_are_too_large_for_a_message_are_the_tasks_fault(pool: SandboxPool) -> None:
     """Nobody could pass: a reward of 0 would hide it. Not so if the program may have said how large they are."""
     tests = FunctionTests("f", 'assert f("ab") == 2\nassert f("x" * 20_000_000) == 20_000_000\n', "assert")

@@ -179,3 +179,64 @@ def test_a_context_manager_of_the_code_sees_the_exceptions_of_its_block(pool: Sa
     assert check_repository_task_sync(pool, base, changes({"pkg.py": ATTEMPTS}), tests) == []
     for wrong in (broken, reads, ATTEMPTS.replace("return kind is not None and issubclass(kind, self.kinds)", "")):
         assert not grade_repository_sync(pool, base, changes({"pkg.py": wrong}), tests).correct
+
+
+SIGNS = """import enum
+
+
+class Sign(enum.Enum):
+    PLUS = 1
+    MINUS = 2
+
+
+def opposite(sign):
+    return Sign(3 - sign.value)
+
+
+def evens(numbers):
+    return [number for number in numbers if number % 2 == 0]
+
+
+def vowels(word):
+    return [letter for letter in word if letter in "aeiou"]
+"""
+SIGNS_TESTS = """from signs import Sign, evens, opposite, vowels
+
+
+def test_signs():
+    assert opposite(Sign.PLUS) is Sign.MINUS
+    assert all(number % 2 == 0 for number in evens(range(9)))
+    assert set(vowels("hello")) <= {"e", "o"}
+"""
+LAST_RESULT = """_last = []
+
+
+class Signs(type):
+    def __getattribute__(cls, name):
+        return _last.pop() if name in ("PLUS", "MINUS") and _last else type.__getattribute__(cls, name)
+
+
+class Sign(metaclass=Signs):
+    PLUS = MINUS = None
+
+
+def opposite(sign):
+    _last.append(object.__new__(Sign))
+    return _last[0]
+"""
+
+
+def test_a_constant_that_becomes_the_last_result_and_a_result_without_items_are_not_paid(
+    pool: SandboxPool, tmp_path: Path
+) -> None:
+    parts = SIGNS.split("\n\n\n")
+    base = write(tmp_path, {"signs.py": SIGNS.replace("3 - sign.value", "sign.value").replace("if ", "if not ")})
+    tests = RepositoryTests({"tests/test_signs.py": SIGNS_TESTS}, ("tests/test_signs.py::test_signs",))
+    tests = dataclasses.replace(tests, trace=record_trace_sync(pool, base, changes({"signs.py": SIGNS}), tests))
+    assert check_repository_task_sync(pool, base, changes({"signs.py": SIGNS}), tests) == []
+    for wrong in (
+        "\n\n\n".join([LAST_RESULT, *parts[3:]]),
+        SIGNS.replace(parts[3], "def evens(numbers):\n    return []"),
+        SIGNS.replace(parts[4], "def vowels(word):\n    return []\n"),
+    ):
+        assert not grade_repository_sync(pool, base, changes({"signs.py": wrong}), tests).correct

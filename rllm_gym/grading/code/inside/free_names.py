@@ -165,6 +165,23 @@ def expected_names(trees: list[ast.Module]) -> list[list[list[str]]]:
     return groups
 
 
+def constants_read(trees: list[ast.Module], names: set[str]) -> list[tuple[list[str], str, str]]:
+    """Return where tests read constants of the program's classes and objects: the path of the object, ``"getattr"`` or
+    ``"getitem"``, and the name: ``Sign.PLUS``, ``Sign["PLUS"]``.
+    """
+    found = set()
+    for node in (node for tree in trees for node in nodes(tree)):
+        path: tuple[str, ...] = ()
+        if isinstance(node, ast.Attribute) and node.attr[:1].isupper():
+            path, operation, name = _path(node.value), "getattr", node.attr
+        elif isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Constant) and type(node.slice.value) is str:
+            path, operation, name = _path(node.value), "getitem", node.slice.value
+        path = path[1:] if path[:1] == ("solution",) else path
+        if path and path[0] in names and (operation == "getattr" or path[-1][:1].isupper()):
+            found.add((path, operation, name))
+    return [(list(path), operation, name) for path, operation, name in sorted(found)]
+
+
 def _looks_constant(path: tuple[str, ...]) -> bool:
     return bool(path) and (path[-1].isupper() or (len(path) > 1 and path[-2][:1].isupper()))
 

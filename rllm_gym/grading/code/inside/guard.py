@@ -63,8 +63,8 @@ class GuardedPeer(Peer):
         transport: As in :class:`Peer`.
         served: Answers the program's requests.
         detached: Whether the program gets copies.
-        returned: The number of a request that returns a container it was given, and what the test gets from it instead:
-            a ``"copy"``, or ``"other"`` values that are equal to what it was given.
+        returned: The number of a request, and what the test gets from it instead of a container that it was given: a
+            ``"copy"``, or ``"other"`` values that are equal to it; instead of a number, an equal or another ``float``.
         mutation: The number of the request before which to change the arguments, how to change them, and whether to
             change everything that the program was ever given.
         alter: The number of a request to make with other arguments, which of them to change, and which equality
@@ -97,6 +97,9 @@ class GuardedPeer(Peer):
         self._stdin: Any = STDIN
         self._named: set[type] = set()
         self._num_requests = self._unnumbered = self._depth = self._bytes_received = 0
+        self._constants: dict[tuple[int, str, str], tuple[Any, Any]] = {}
+        """By number of a class or object of the program, ``getattr`` or ``getitem``, and name: the object, which keeps
+        its number while it is referred to, and what it answered before the tests."""
         self.orders = 0
         """How many comparisons by order of two objects of the program there were."""
         self.claims: dict[str, bool] = {}
@@ -145,6 +148,10 @@ class GuardedPeer(Peer):
             task = None
         if task is None or not task.cancelling():
             raise RuntimeError("the program cancelled what the test awaits") from None
+
+    def fix_constant(self, owner: Any, operation: str, name: str) -> None:
+        """Let an attribute or item of an object of the program never be what the program returned elsewhere."""
+        self._constants[(_number_of(owner), operation, name)] = (owner, self.ask(operation, owner, name))
 
     def in_context(self) -> bool:
         """Return whether the test is in a ``with`` block of the program."""
@@ -220,10 +227,32 @@ class GuardedPeer(Peer):
         if operation == "start" and type(result) is tuple and type(result[0]) is int:
             self._started[result[0]] = number
         self._note_class(operation, operands, result)
+        if self._constants:
+            self._check_constant(operation, operands, result)
         if operands and number >= 0 and not polled and operation not in _NO_VALUES:
             self._note_lineage(number, operation, operands, result)
-        if self._returned is not None and number == self._returned[0] and received and received.returns(result):
-            return copy.copy(result) if self._returned[1] == "copy" else equal_to(result, different_value(result))
+        if self._returned is not None and number == self._returned[0] and received:
+            return self._replaced(result, received, self._returned[1])
+        return result
+
+    def _check_constant(self, operation: str, operands: tuple[Any, ...], result: Any) -> None:
+        if operation in ("getattr", "getitem") and type(operands[1]) is str:
+            key = (_number_of(operands[0]), operation, operands[1])
+            link = link_of(result)
+            # What is no object of the program is compared by its value, and settings may change. A new object is made
+            # by a property, and equal to nothing that the test got before.
+            known = link is not None and link.received > 1
+            if key in self._constants and known and result is not self._constants[key][1]:
+                raise self._break(f"{operands[1]} is one object before the tests and another one later")
+        elif operation in ("setattr", "delattr"):
+            self._constants.pop((_number_of(operands[0]), "getattr", operands[1]), None)
+
+    @staticmethod
+    def _replaced(result: Any, received: GivenData, how: str) -> Any:
+        if type(result) in (int, float):
+            return float(result if how == "copy" else different_value(result))
+        if received.returns(result):
+            return copy.copy(result) if how == "copy" else equal_to(result, different_value(result))
         return result
 
     def _class_data(self) -> dict[ClassAttribute, Any]:
@@ -383,7 +412,9 @@ class GuardedPeer(Peer):
         if not isinstance(right, Remote):
             # A class that the test names may define when its objects equal numbers or lists.
             own = facts.get("own_equality") is True and type(left) in self._named and type(left).__name__ != "Solution"
-            if own and link.lineage and self._plain_decoys(right):
+            # One made from nothing is a constant, and what is empty or 0 is no secret.
+            constant = link.owned and is_simple(right) and not right
+            if own and (link.lineage or constant) and self._plain_decoys(right):
                 equal = self._distinguishes(left, right, self._plain_decoys)
                 if isinstance(equal, Remote):
                     return equal
@@ -507,6 +538,11 @@ class GuardedPeer(Peer):
         finally:
             self._unnumbered -= 1
         return instance if type(instance) is cls else None
+
+    def plain_contents(self, value: Any) -> Any:
+        """Return the plain value within an object of the program; ``None`` if there is none."""
+        plain = type(value)._rllm_facts.get("plain") if isinstance(value, Remote) else None
+        return self._contents(value, plain) if type(plain) is str else None
 
     def _contents(self, value: Any, base: str) -> Any:
         kinds = {"bool": int, "int": int, "float": float, "complex": complex, "str": str, "bytes": bytes}
@@ -637,6 +673,12 @@ class GuardedPeer(Peer):
             value = held[1]
         return super().object_to_tree(value)
 
+    def _class_to_tree(self, cls: Any) -> Tree:
+        # The class of an object that the program gets may hold data too.
+        if self._mutator is not None and self._mutation is not None and self._mutation[2]:
+            self._mutator(cls)
+        return super()._class_to_tree(cls)
+
     def check_export(self, value: Any) -> None:
         kind = type(value)
         if kind.__module__ == "builtins" and kind.__name__ in _REFUSED_TYPES:
@@ -678,6 +720,12 @@ def _links(value: Any, depth: int = 3) -> Iterator[Link]:
     elif depth and type(value) in (list, tuple, dict):
         for item in (value.values() if type(value) is dict else value) if len(value) <= 100 else ():
             yield from _links(item, depth - 1)
+
+
+def _number_of(value: Any) -> int:
+    """Return the number of an object or class of the program; 0 for anything else."""
+    link = value._rllm_class_link if isinstance(value, RemoteType) else link_of(value)
+    return 0 if link is None else link.number
 
 
 def _is_object(value: Any) -> bool:

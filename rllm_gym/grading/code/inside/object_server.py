@@ -19,7 +19,8 @@ _OTHER_VALUES = 4
 _CHANGING = frozenset(
     {"call", "setattr", "delattr", "setitem", "delitem", "exit", *(f"i{name}" for name in ARITHMETIC)}
 )
-_OF_MOCKS = frozenset({"configure_mock", "attach_mock", "mock_add_spec", "reset_mock", "called"})
+_OF_MOCKS = frozenset({"configure_mock", "attach_mock", "mock_add_spec", "reset_mock", "called", "call_args"})
+_OF_MOCKS |= {"call_args_list", "call_count", "method_calls", "mock_calls"}
 question_random = LazyRandom()
 """Decides what is asked of the program, and in which order."""
 
@@ -53,6 +54,8 @@ class ObjectServer:
         self.test_module = test_module
         self.changed: list[Any] = []
         """Objects of the test that the program may have changed."""
+        self.failed_assertions: dict[int, AssertionError] = {}
+        """By function or generator of the test that the program called: the assertion that it failed last."""
         self.decorated: frozenset[str] = frozenset()
         """Names of the test's classes to which it applies decorators. The program may define methods of them."""
         self.data_classes: Callable[[str], type | None] = lambda name: None
@@ -86,7 +89,13 @@ class ObjectServer:
         owner = getattr(target, "__self__", target)
         if operation in _CHANGING and self.is_own(owner):
             self.changed.append(owner)
-        return self._operations.do(operation, operands)
+        try:
+            result = self._operations.do(operation, operands)
+        except AssertionError as error:
+            self.failed_assertions[id(owner)] = error
+            raise
+        self.failed_assertions.pop(id(owner), None)  # of a function that is called again until it passes
+        return result
 
     def _is_given(self, value: Any) -> bool:
         """Return whether the test gave this to the program. Named tuples are copied; their class is what it gave."""

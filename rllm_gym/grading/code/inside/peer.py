@@ -31,7 +31,7 @@ _MAX_ERRORS = 16
 _PAUSE_S = 0.001
 """Time between two questions whether a pending call has ended, in seconds."""
 
-_BUILTIN_ERRORS: dict[str, type[BaseException]] = {
+BUILTIN_ERRORS: dict[str, type[BaseException]] = {
     name: kind for name, kind in vars(builtins).items() if isinstance(kind, type) and issubclass(kind, BaseException)
 }
 _NEVER_CROSS = (KeyboardInterrupt, GeneratorExit)
@@ -412,6 +412,7 @@ class Peer:
             "methods": proxies.methods_of(cls),
             "fields": _fields_of(cls),
             "plain": _plain_base(cls),
+            "data_fields": proxies.field_names(cls) if self.guarded else None,
             "own_equality": proxies.defines_equality(cls),
             "is_metaclass": issubclass(cls, type),
             "names": [name for name, item in vars(cls).items() if self.guarded and _is_public(name, item)][:100],
@@ -432,7 +433,7 @@ class Peer:
         cause = self._codec.encode(error.__cause__) if error.__cause__ is not None else None
         trace = getattr(error, "_rllm_trace", "")
         texts = [_text(trace if type(trace) is str else ""), *_notes_of(error)]
-        if _BUILTIN_ERRORS.get(type(error).__name__) is type(error):
+        if BUILTIN_ERRORS.get(type(error).__name__) is type(error):
             return ["err", type(error).__name__, arguments, cause, texts, self._error_number(error)]
         kind = self._codec.encode(type(error))
         if kind[0] == "g":
@@ -541,7 +542,7 @@ class Peer:
         return created
 
     def _builtin_error(self, name: Any, arguments: Any, cause: Any, texts: Any, number: Any) -> Any:
-        kind = _BUILTIN_ERRORS.get(expect(name, str))
+        kind = BUILTIN_ERRORS.get(expect(name, str))
         if kind is None:
             raise MalformedMessage("unknown name of an exception")
         if self.guarded and issubclass(kind, _NEVER_CROSS):

@@ -48,7 +48,7 @@ class CapturedOutput:
     def __init__(self) -> None:
         self._left = MAX_OUTPUT
         self._warnings: list[tuple[str, str]] = []
-        self._logs: list[tuple[str, int, str]] = []
+        self._logs: list[tuple[str, int, str, list[str]]] = []
         self._streams = {}
         for name in ("stdout", "stderr"):
             stream = io.TextIOWrapper(io.BytesIO(), "utf-8", "backslashreplace", newline="\n", write_through=True)
@@ -93,7 +93,9 @@ class CapturedOutput:
 
         def called(logger: logging.Logger, record: logging.LogRecord) -> None:
             if len(self._logs) < 1000:
-                self._logs.append((record.name, record.levelno, record.getMessage()[:1000]))
+                kind, error, _ = record.exc_info or (None, None, None)
+                raised = [] if kind is None else [kind.__name__, str(error)[:1000]]
+                self._logs.append((record.name, record.levelno, record.getMessage()[:1000], raised))
             call_handlers(logger, record)
 
         logging.Logger.callHandlers = called  # type: ignore[method-assign, assignment]

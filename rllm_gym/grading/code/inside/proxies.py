@@ -7,6 +7,7 @@ not.
 
 from __future__ import annotations
 
+import functools
 import sys
 import types
 from abc import ABCMeta
@@ -626,7 +627,32 @@ def _shown_class(value: Any) -> type:
             abstract = library_class(facts) if facts else None
             if type(abstract) is ABCMeta:
                 ABCMeta.register(abstract, kind)
+    if found is None and any(map(_is_enum, kind.__mro__)):
+        return _shown_enum(kind.__name__, _PLAIN.get(kind._rllm_facts["plain"]))
     return found or kind
+
+
+def _is_enum(cls: Any) -> bool:
+    enum = sys.modules.get("enum")
+    found = library_class(cls._rllm_facts) if isinstance(cls, RemoteType) else None
+    return enum is not None and found is not None and issubclass(found, enum.Enum)
+
+
+@functools.cache
+def _shown_enum(name: str, plain: type | None) -> type:
+    """Return a class for ``isinstance(value, Enum)``: enumerations are not abstract classes."""
+    import enum
+
+    found: type = types.new_class(name, (enum.Enum,) if plain is None else (plain, enum.Enum))
+    return found
+
+
+def field_names(cls: type) -> list[str] | None:
+    """Return the names of the fields of a data class; ``None`` for other classes."""
+    dataclasses = sys.modules.get("dataclasses")
+    if dataclasses is None or not dataclasses.is_dataclass(cls):
+        return None
+    return [item.name for item in dataclasses.fields(cls)]
 
 
 class _Forwarded:
@@ -672,6 +698,12 @@ def make_class(
     }
     if not link.peer.guarded:
         names |= {name: _Forwarded(name) for name in facts["names"]}
+        if facts["data_fields"] is not None:
+            import dataclasses
+
+            # For is_dataclass(), fields() and asdict() of the program.
+            made = dataclasses.make_dataclass(facts["name"], facts["data_fields"])
+            names["__dataclass_fields__"] = vars(made)["__dataclass_fields__"]
     if not any(issubclass(base, BaseException) for base in bases) and (bases or facts["module"] != "solution"):
         names["__class__"] = property(_shown_class)
     if facts["is_metaclass"] is True:
@@ -687,7 +719,7 @@ def make_class(
     else:
         names |= {name: _METHODS[name] for name in facts["methods"] if name in _METHODS}
         plain = _PLAIN.get(facts["plain"])
-        if plain is not None:
+        if plain is not None and not any(map(_is_enum, bases)):
             # isinstance(value, str) asks for it, after the type.
             shown = type(facts["name"], (plain,), {"__module__": facts["module"]})
             names["__class__"] = property(lambda self: shown)
