@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import environment_pages
+import notebook_pages
 import options_page
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
@@ -93,10 +94,12 @@ def on_files(files: Files, config: MkDocsConfig) -> None:
             continue
         path = ROOT / name
         if uri.endswith(".md"):
-            content = path.read_text() if name.endswith(".md") else _listing(path)
+            content = _content(path)
             add(uri, content)
             _repository[uri] = name
             todo += _outside(name, content)
+            if path.suffix == ".ipynb":
+                files.append(File.generated(config, f"notebooks/{path.name}", abs_src_path=str(path)))
         else:
             files.append(File.generated(config, uri, abs_src_path=str(path)))
     for uri in [uri for uri in files.src_uris if uri.startswith("source/")]:
@@ -138,6 +141,8 @@ def site_uri(name: str) -> str:
         return name.removeprefix("benchmarks/")
     if name == RESULTS:
         return "benchmarks.md"
+    if name.endswith(".ipynb"):
+        return f"notebooks/{Path(name).stem}.md"
     return PAGES.get(name) or f"source/{name}.md"
 
 
@@ -154,6 +159,12 @@ def _target(name: str, link: str) -> str:
         return ""
     path = os.path.normpath(os.path.join(os.path.dirname(name), link))
     return path if (ROOT / path).exists() else ""
+
+
+def _content(path: Path) -> str:
+    if path.suffix == ".ipynb":
+        return notebook_pages.markdown(path)
+    return path.read_text() if path.suffix == ".md" else _listing(path)
 
 
 def _listing(path: Path) -> str:

@@ -61,6 +61,16 @@ def test_every_environment_has_an_example_episode_and_formulas_are_drawn(site: d
     assert site["algorithms.html"].count('<svg class="formula"') > 20
 
 
+def test_notebooks_are_shown_with_their_outputs(site: dict[str, str]) -> None:
+    for path in (ROOT / "examples" / "notebooks").glob("*.ipynb"):
+        page = site[f"notebooks/{path.stem}.html"]
+        outputs = [output for cell in json.loads(path.read_text())["cells"] for output in cell.get("outputs", ())]
+        pictures = sum("image/png" in output.get("data", {}) for output in outputs)
+        assert page.count('src="data:image/png;base64,') == pictures
+        assert len(re.findall(r'<div class="[^"]*\boutput\b', page)) == len(outputs) - pictures
+        assert f"notebooks/{path.name}" in site  # to download
+
+
 def test_every_option_algorithm_and_loss_is_described(site: dict[str, str]) -> None:
     options = set(known_keys(TrainConfig)) - {*sections_of(TrainConfig), "model.lora"}
     assert not [name for name in options if f"<code>{name}</code>" not in site["options.html"]]
