@@ -95,6 +95,8 @@ def train(
                 raise ConfigError("env and dataset both describe the environment: give one of them")
             env = open_dataset(config.env, dataset, reward)
             config = replace(config, env=replace(config.env, agent="", agent_kwargs={}))
+        elif env is not None:
+            env.check_options(config.env)
         if algorithm is not None:
             config = replace(config, algorithm=options_of(algorithm, config.algorithm))
         config = fit_to_memory(config, env)

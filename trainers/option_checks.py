@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import importlib
 import re
-import traceback
 from collections.abc import Mapping
 from dataclasses import MISSING, fields
 from typing import Any, TypeVar, cast
+
+from rllm_gym.core import importing
 
 _Kind = TypeVar("_Kind")
 
@@ -52,20 +52,10 @@ def import_object(path: str, option: str) -> Any:
     Raises:
         ConfigError: There is no such module or name, or the module raised an error when it was imported.
     """
-    module, _, name = path.partition(":")
     try:
-        found = importlib.import_module(module)
-    except Exception as error:
-        is_absent = isinstance(error, ModuleNotFoundError) and f"{module}.".startswith(f"{error.name}.")
-        if is_absent or not module or module.startswith("."):
-            raise ConfigError(f"{option}={path!r} cannot be imported ({error}); write module:name") from error
-        where = traceback.extract_tb(error.__traceback__)[-1]
-        raise ConfigError(
-            f"{option}={path!r} cannot be imported: {type(error).__name__}: {error} ({where.filename}:{where.lineno})"
-        ) from error
-    if not hasattr(found, name):
-        raise ConfigError(f"{option}={path!r} cannot be imported: module {module} has no {name!r}; write module:name")
-    return getattr(found, name)
+        return importing.import_object(path, option)
+    except ValueError as error:
+        raise ConfigError(str(error)) from error.__cause__
 
 
 def find_object(name: object, table: Mapping[str, _Kind], kind: type[_Kind], option: str) -> _Kind:

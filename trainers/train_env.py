@@ -75,6 +75,21 @@ class TrainEnv:
         """Return the ids of training tasks; the index of a task that has none."""
         return [str(getattr(self.train[index], "task_id", index)) for index in tasks]
 
+    def check_options(self, config: EnvConfig) -> None:
+        """Check that these options describe this environment and no other.
+
+        Raises:
+            ConfigError: They have arguments that this environment does not have.
+        """
+        for name in ("kwargs", "train_kwargs", "validation_kwargs"):
+            own = self.validation_kwargs if name == "validation_kwargs" else self.train_kwargs
+            for key, value in getattr(config, name).items():
+                if key not in own or own[key] != value:
+                    raise ConfigError(
+                        f"env.{name} has {key}={value!r}, which has no effect: the environment is given as a TrainEnv "
+                        "without it; pass it where that one is created"
+                    )
+
     def named(self, config: EnvConfig) -> EnvConfig:
         """Return options with a placeholder for the id.
 

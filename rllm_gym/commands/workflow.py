@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import importlib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,6 +10,7 @@ from typing import Any
 from rllm_gym.agents import BaseAgent, default_agent
 from rllm_gym.commands.env_arguments import parse_kwargs
 from rllm_gym.commands.errors import CommandError
+from rllm_gym.core.importing import import_object
 from rllm_gym.engine import Role, Workflow
 from rllm_gym.samplers import Sampler, WeightUpdate
 
@@ -56,11 +56,10 @@ def make_agent(options: argparse.Namespace) -> Callable[[], BaseAgent | Workflow
     if options.agent is None:
         agent: Any = default_agent(options.env)
     else:
-        module, _, name = options.agent.partition(":")
         try:
-            agent = getattr(importlib.import_module(module), name)
-        except (ImportError, AttributeError, TypeError, ValueError) as error:
-            raise CommandError(f"--agent {options.agent} cannot be imported: {error}; expected MODULE:CLASS") from error
+            agent = import_object(options.agent, "--agent")
+        except ValueError as error:
+            raise CommandError(str(error)) from error
     name = options.agent or agent.__name__
     try:
         instance = agent(**kwargs)

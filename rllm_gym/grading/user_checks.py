@@ -11,7 +11,6 @@ behind may be why: a model must not be able to void its episode.
 from __future__ import annotations
 
 import asyncio
-import importlib
 import inspect
 import logging
 import math
@@ -22,6 +21,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from rllm_gym.core import EnvironmentFault, TaskError
+from rllm_gym.core.importing import import_object
 from rllm_gym.runtime import DeadlineExceeded, WorkerPool
 
 TRIAL_ANSWER = "0"
@@ -51,16 +51,12 @@ def find_function(name: str, *parameters: str) -> Callable[..., Any]:
         TaskError: It cannot be imported, or is not a function defined in that module that accepts these arguments.
             Functions that a module merely imports, such as ``os:system``, are rejected: rows are data.
     """
-    module_name, _, attribute = name.partition(":")
     try:
-        module = importlib.import_module(module_name)
-    except Exception as error:  # the module's top level may raise anything
-        raise TaskError(
-            f"the function {name!r} cannot be imported ({type(error).__name__}: {error}); its module must be on the "
-            "Python path (PYTHONPATH, or next to the script)"
-        ) from error
-    function = getattr(module, attribute, None)
-    if not inspect.isfunction(function) or function.__module__ != module.__name__:
+        function = import_object(name, "function")
+    except ValueError as error:
+        raise TaskError(str(error)) from error
+    module_name = name.partition(":")[0]
+    if not inspect.isfunction(function) or function.__module__ != module_name:
         raise TaskError(f"{name!r} is not a function defined in {module_name}")
     check_signature(function, name, *parameters)
     return function

@@ -277,7 +277,7 @@ def test_options_without_an_effect_and_empty_results_are_errors(tmp_path: Path) 
         (("--as", "preferences"), "need rewards"),
         (("--reward-weights", "1"), "no effect without --reward"),
         (("--reward", "nowhere:f"), "cannot be imported"),
-        (("--scrub", "json:nothing"), "--scrub json:nothing cannot be imported"),
+        (("--scrub", "json:nothing"), "--scrub='json:nothing' cannot be imported"),
         (("--feedback", empty, "--min-reward", "1"), "no episodes remain: 1 filtered"),
         (("--feedback", empty, "--as", "preferences"), "no pairs remain (no two conversations"),
         (("--output", log), "is one of the files to read"),

@@ -165,7 +165,7 @@ def _needs(completions: list[str], gold: list[str]) -> list[float]:
     [
         ({"reward": _needs}, "'_needs' has the parameter 'gold', which is no column of row '100'.*completions, answer"),
         ({"reward": lambda completions, /: [0.0]}, "'completions'.*can only be given by position"),
-        ({"reward": "own_rewards.correct"}, "must have the form module:function"),
+        ({"reward": "own_rewards.correct"}, "write module:name"),
         ({"reward": "own_rewards:nothing"}, "cannot be imported"),
         ({"reward": 3}, "reward=3 is not a function"),
         ({"reward": []}, "no function"),

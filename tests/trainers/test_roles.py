@@ -293,6 +293,9 @@ def test_an_environment_passed_as_an_object_supports_roles(tmp_path: Path) -> No
     assert changed(result, "solver")
     with pytest.raises(ConfigError, match=r"env.agent='echo_workflow:EchoTeam' has no effect"):
         train(options, env=train_env)
+    other = replace(config, env=replace(config.env, train_kwargs={"letters": 3}))
+    with pytest.raises(ConfigError, match=r"env.train_kwargs has letters=3, which has no effect"):
+        train(other, env=train_env)
 
 
 def test_a_role_named_like_a_part_of_the_model_is_an_error(tmp_path: Path) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import importlib
 import inspect
 import math
 import traceback
@@ -13,6 +12,7 @@ from typing import Any
 
 from rllm_gym.core import EnvironmentFault, Task
 from rllm_gym.core.async_env import shared_loop
+from rllm_gym.core.importing import import_object
 from rllm_gym.envs.dataset.rows import prompt_key
 
 RewardFunction = Callable[..., Any]
@@ -46,7 +46,7 @@ class RewardFunctions:
             )
         self._functions: dict[str, tuple[_Function, float]] = {}
         for source, weight in zip(each, weights, strict=True):
-            function = _import(source) if isinstance(source, str) else source
+            function = import_object(source, "reward") if isinstance(source, str) else source
             if not callable(function):
                 raise TypeError(f"reward={source!r:.200} is not a function; give a function or 'module:name'")
             name = getattr(function, "__name__", type(function).__name__).strip("<>")
@@ -181,15 +181,3 @@ async def _gather(awaited: Sequence[Awaitable[Any]]) -> list[Any]:
 
 def _is_number(value: Any) -> bool:
     return isinstance(value, int | float)
-
-
-def _import(path: str) -> Any:
-    module, _, name = path.partition(":")
-    if not module or not name or module.endswith(".py"):
-        raise ValueError(f"reward={path!r} must have the form module:function, for example my_rewards:correct")
-    try:
-        return getattr(importlib.import_module(module), name)
-    except (ImportError, AttributeError) as error:
-        raise ValueError(
-            f"reward={path!r} cannot be imported ({error}); the module must be installed or in the current folder"
-        ) from error
