@@ -277,7 +277,7 @@ def test_a_fault_of_a_step_is_no_failure_of_the_program() -> None:
     [
         ({}, "give either command= .* or function="),
         ({"command": "a", "function": solve}, "give either command="),
-        ({"function": "no_such_module:solve"}, "cannot be imported: No module named"),
+        ({"function": "no_such_module:solve"}, r"cannot be imported \(No module named"),
         ({"function": "json:loads.x"}, "cannot be imported"),
         ({"command": "a", "timeout": -1}, "timeout=-1"),
     ],

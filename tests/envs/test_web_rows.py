@@ -91,7 +91,7 @@ def test_a_row_cannot_name_an_arbitrary_function() -> None:
         ("json:loads", "does not accept the arguments"),
         ("no_such_module_at_all:f", "cannot be imported"),
         ("json:JSONDecoder", "not a function"),
-        ("shutil:nothing", "not a function"),
+        ("shutil:nothing", "has no 'nothing'"),
     ):
         with pytest.raises(TaskError, match=says):
             PageTaskInstance(read_row(PAGE | {"check": name}), check_timeout=1)
