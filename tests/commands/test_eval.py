@@ -292,7 +292,7 @@ def test_each_role_can_use_its_own_adapter(tmp_path: Path, tiny: Path, adapter: 
 def test_options_that_a_workflow_does_not_support_are_one_line_errors(replies: Path) -> None:
     cases = [
         (["rllm/Math-v0", "--role", "judge=folder"], ["--role judge", "is a single agent"]),
-        (["rllm/Math-v0", "--agent", f"{WORKFLOWS}:Nobody"], ["Nobody", "MODULE:CLASS"]),
+        (["rllm/Math-v0", "--agent", f"{WORKFLOWS}:Nobody"], ["Nobody", "write module:name"]),
         (["rllm/Math-v0", "--agent", f"{WORKFLOWS}:SolverJudge", "--agent-kwarg", "size=1"], ["invalid", "size"]),
         (["rllm/Math-v0", "--agent", "json:loads"], ["invalid arguments"]),
         (["rllm/Math-v0", "--agent", "builtins:dict"], ["creates a dict", "rllm_gym.engine.Workflow"]),
