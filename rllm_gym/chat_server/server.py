@@ -166,13 +166,13 @@ class ChatServer:
                     if asked.stream and asked.choices == 1 and events_of is events:
                         return await self._streamed(request, asked)
                     replies = await self._replies(asked)
-            name, model = replies[0].name or f"{next(self._numbers)}", asked.model or self._model
-            if not asked.stream:
-                return web.json_response(body_of(name, model, replies))
-            stream = await _event_stream(request)
-            await _send(stream, events_of(name, model, replies, include_usage=asked.include_usage))
-            await _end(stream)
-            return stream
+                name, model = replies[0].name or f"{next(self._numbers)}", asked.model or self._model
+                if not asked.stream:
+                    return web.json_response(body_of(name, model, replies))
+                stream = await _event_stream(request)
+                await _send(stream, events_of(name, model, replies, include_usage=asked.include_usage))
+                await _end(stream)
+                return stream
         except RequestError as error:
             return web.json_response(error.body(), status=error.status)
         except _ClientLostError as error:
