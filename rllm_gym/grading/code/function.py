@@ -263,11 +263,11 @@ _EQUALITY_CHECKS, _MAX_UNEQUAL = 12, 1
 _MUTATION_CHECKS, _MAX_NOTICED = 96, 28
 """How often a program is run with other values at most, different each time, if it passes with some (twice with each if
 it may do something else in each run), and how many of these runs may fail if it passes nearly always."""
-_SURELY, _SURELY_NOT = 13, 14
+_SURELY, _SURELY_NOT = 17, 14
 """Fewer runs decide if the number of those that passed, less twice that of those that failed, is so far above or below
 0. An honest program that passes half of them, because it returns a truth value or compares a part of its data, fails by
-chance in one grading of 500, after 28 runs on average. One that cheats but fails with a fifth of the values is paid in
-one of 130, after 32 runs, and with an eighth in one of 55,000; and other kinds of values are tried."""
+chance in one grading of 2,000, after 28 runs on average. One that cheats but fails with a fifth of the values is paid
+in one of 85, after 41 runs, and with an eighth in one of 4,000; and other kinds of values are tried."""
 _MAX_AGAIN = 6
 """How many runs with other values have to fail, and how many with the test's own to pass, of a program that may do
 something else in each run. One that cheats with a probability p is paid with p ** 7 * (1 - p) ** 6 at most: 0.0001."""
