@@ -259,7 +259,7 @@ _MIN_CHECKS = 4
 """How many runs with other values have to fail, of a program that does the same in every run."""
 _CERTAIN = 12
 """How many runs with other values decide if none fails, or if none of them shows anything."""
-_EQUALITY_CHECKS, _MAX_UNEQUAL = 12, 1
+_EQUALITY_CHECKS, _MAX_UNEQUAL = 30, 7
 _MUTATION_CHECKS, _MAX_NOTICED = 96, 28
 """How often a program is run with other values at most, different each time, if it passes with some (twice with each if
 it may do something else in each run), and how many of these runs may fail if it passes nearly always."""
