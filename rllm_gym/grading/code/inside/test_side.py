@@ -35,10 +35,10 @@ from .runners import RUNNERS, StopTesting, TestReporter, is_empty, is_scalar
 
 MODULE = "test_solution"
 _MAIN = "__main__"
+"""Module name of a test made of statements: some start with ``if __name__ == "__main__"``."""
 _MAX_CONSTANTS = 200
 _LOOKS_AT_FAILURES = re.compile(r"assertionerror|\berrors?\b|fail|assert (false|not true|\d)", re.IGNORECASE)
 """What tests contain that let assertions fail on purpose, of programs that run tests or call again what failed."""
-"""Module name of a test made of statements: some start with ``if __name__ == "__main__"``."""
 
 
 def _constants(trees: list[ast.Module]) -> list[Any]:
@@ -469,7 +469,7 @@ def _log(name: str, level: int, text: str, raised: list[Any]) -> None:
         try:
             if [type(part) for part in raised] == [str, str]:
                 raise BUILTIN_ERRORS.get(raised[0], Exception)(raised[1])
-        except BaseException:
+        except BaseException:  # also SystemExit, which the program may have logged
             shown = sys.exc_info()
         logger.handle(logging.LogRecord(name, level, "solution.py", 0, text, (), shown))
 
