@@ -16,6 +16,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any
 
+import httpx2
 from mcp import ClientSession
 from mcp.shared.dispatcher import CallOptions, DispatchContext
 from mcp.shared.exceptions import MCPError
@@ -61,6 +62,7 @@ _MAX_TOOLS = 1_000
 _MAX_PAGES = 100
 _MAX_TOOLS_BYTES = 8 << 20
 _NOTICES_S = 2.0
+_KEEP_ALIVE_S = 1.0
 TOOLS_CHANGED = "notifications/tools/list_changed"
 
 
@@ -176,6 +178,15 @@ def checked_session(streams: Sequence[Any], answers: RequestAnswers) -> ClientSe
         elicitation_callback=callback if answers.elicits else None,
         sampling_callback=callback if answers.samples else None,
     )
+
+
+def http_transport() -> httpx2.AsyncHTTPTransport:
+    """Return a transport that does not reuse a connection which the server is about to close.
+
+    Servers close connections that were idle for some seconds: Uvicorn and Node.js for five, the client's own default,
+    Gunicorn for two. A call that is sent at that moment is lost, and cannot be repeated, as it may have been executed.
+    """
+    return httpx2.AsyncHTTPTransport(trust_env=False, limits=httpx2.Limits(keepalive_expiry=_KEEP_ALIVE_S))
 
 
 def retrieve(future: asyncio.Future[Any]) -> None:

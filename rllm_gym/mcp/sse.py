@@ -24,6 +24,7 @@ from rllm_gym.mcp.connection import (
     ServerConnection,
     checked_session,
     exchange_of_task,
+    http_transport,
     retrieve,
     sdk_error,
 )
@@ -68,7 +69,7 @@ class CheckedSseTransport(httpx2.AsyncBaseTransport):
         self, label: str, lose: Callable[[ServerFault], object], note_changed_tools: Callable[[], object]
     ) -> None:
         self._label, self._lose, self._note_changed_tools = label, lose, note_changed_tools
-        self._network = httpx2.AsyncHTTPTransport(trust_env=False)
+        self._network = http_transport()
         self._waiting: dict[str, Exchange] = {}
         self._failed = asyncio.Event()
         self._unasked = Exchange()

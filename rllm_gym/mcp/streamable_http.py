@@ -26,6 +26,7 @@ from rllm_gym.mcp.connection import (
     ServerConnection,
     checked_session,
     exchange_of_task,
+    http_transport,
     sdk_error,
 )
 from rllm_gym.mcp.errors import ServerFault
@@ -93,7 +94,7 @@ class CheckedTransport(httpx2.AsyncBaseTransport):
     ) -> None:
         self._label = label
         self._lose = lose
-        self._network = httpx2.AsyncHTTPTransport(trust_env=False)
+        self._network = http_transport()
         self.note_changed_tools = note_changed_tools
         self._notices = asyncio.Lock()
         self._listens = listens

@@ -7,8 +7,10 @@ import contextlib
 import gzip
 import json
 import logging
+import math
 import queue
 import threading
+import time
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -435,18 +437,68 @@ class _Hostile(BaseHTTPRequestHandler):
         pass
 
 
-@pytest.fixture
-def hostile() -> Iterator[str]:
-    _Hostile.seen, _Hostile.released, _Hostile.cut_off = [], threading.Event(), threading.Event()
-    server = ThreadingHTTPServer(("127.0.0.1", 0), _Hostile)
+@contextlib.contextmanager
+def serving(handler: type[BaseHTTPRequestHandler]) -> Iterator[str]:
+    server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
     server.daemon_threads = True
     thread = threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True)
     thread.start()
-    yield f"http://127.0.0.1:{server.server_address[1]}"
-    _Hostile.released.set()
-    server.shutdown()
-    server.server_close()
-    thread.join(120)
+    try:
+        yield f"http://127.0.0.1:{server.server_address[1]}"
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join(120)
+
+
+@pytest.fixture
+def hostile() -> Iterator[str]:
+    _Hostile.seen, _Hostile.released, _Hostile.cut_off = [], threading.Event(), threading.Event()
+    with serving(_Hostile) as url:
+        yield url
+        _Hostile.released.set()
+
+
+class _Impatient(BaseHTTPRequestHandler):
+    """Answers every call, but none on a connection that has been idle for a second and a half."""
+
+    protocol_version = "HTTP/1.1"
+    answered = math.inf  # when this connection's last answer was sent
+
+    def do_POST(self) -> None:
+        message = json.loads(self.rfile.read(int(self.headers["content-length"])))
+        if time.monotonic() - self.answered > 1.5:
+            self.close_connection = True
+            return
+        done = {"content": [{"type": "text", "text": "done"}]}
+        result = {"initialize": HELLO, "tools/list": TOOLS, "tools/call": done}.get(message["method"])
+        data = json.dumps({"jsonrpc": "2.0", "id": message["id"], "result": result}).encode() if result else b""
+        self.send_response(200 if result else 202)
+        self.send_header("content-type", "application/json")
+        self.send_header("content-length", str(len(data)))
+        self.end_headers()
+        self.wfile.write(data)
+        self.answered = time.monotonic()
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+def test_a_call_after_a_pause_does_not_use_a_connection_that_the_server_closes(tmp_path: Path) -> None:
+    """A model thinks for seconds between two calls."""
+
+    async def scenario(url: str) -> None:
+        session = await shared_pool().open([HttpServer(url)], workspace=tmp_path)
+        try:
+            for _ in range(2):
+                assert (await session.call("go", {})).text == "done"
+                idle = time.monotonic()
+                await auntil(lambda idle=idle: time.monotonic() - idle > 1.6)
+        finally:
+            await session.close()
+
+    with serving(_Impatient) as url:
+        run_scenario(scenario, f"{url}/mcp")
 
 
 ENDED = "The server ended, or lost the connection, during this call."
