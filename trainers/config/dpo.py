@@ -47,9 +47,9 @@ class DpoConfig:
     output: str = "runs/dpo"
     """Output folder of the run; the model is written to its ``model`` folder."""
     steps: int | None = None
-    """Number of optimizer steps; an alternative to ``epochs``."""
+    """Maximum number of optimizer steps."""
     epochs: int | None = None
-    """Number of passes over the pairs; 1 if neither ``epochs`` nor ``steps`` is given."""
+    """Maximum number of passes over the pairs; 1 if neither ``epochs`` nor ``steps`` is given."""
     pairs_per_step: int = 16
     """Pairs per optimizer step."""
     beta: float = 0.1
@@ -93,12 +93,8 @@ def validate_dpo(config: DpoConfig) -> list[str]:
         problems.append("preferences.file is missing: pairs or saved episodes (see `rllm-gym dpo --help`)")
     if not config.preferences.min_margin >= 0:
         problems.append(f"preferences.min_margin={config.preferences.min_margin} must be 0 or more")
-    if config.steps is not None and config.epochs is not None:
-        problems.append(f"epochs={config.epochs} and steps={config.steps} are mutually exclusive; set only one")
     if not 0 <= config.label_smoothing < 0.5:
         problems.append(f"label_smoothing={config.label_smoothing} must be in [0, 0.5)")
-    if config.label_smoothing and config.loss != "sigmoid":
-        problems.append(f"label_smoothing={config.label_smoothing} has no effect with loss={config.loss}; remove it")
     if not config.rpo_alpha >= 0:
         problems.append(f"rpo_alpha={config.rpo_alpha} must be 0 or more")
     check_model(config.model, problems, required=True)

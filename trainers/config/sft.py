@@ -22,7 +22,7 @@ from trainers.config.offline import (
 )
 from trainers.config.optimizer import OptimizerConfig, check_optimizer, learning_rate_warnings
 from trainers.json_object import JsonObject
-from trainers.option_checks import default, positive, raise_if_any
+from trainers.option_checks import positive, raise_if_any
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -110,10 +110,10 @@ class SftConfig:
 
     output: str = "runs/sft"
     """Output folder of the run; the model is written to its ``model`` folder."""
-    steps: int = 250
-    """Maximum number of optimizer steps."""
+    steps: int | None = None
+    """Maximum number of optimizer steps; 250 if neither ``steps`` nor ``epochs`` is given."""
     epochs: int | None = None
-    """Number of passes over the demonstrations of the files; an alternative to ``steps``."""
+    """Maximum number of passes over the demonstrations of the files."""
     demonstrations_per_step: int = 16
     """Episodes or chats per optimizer step."""
     seed: int = 0
@@ -162,13 +162,8 @@ def validate_sft(config: SftConfig) -> list[str]:
         )
     if config.tiny is not None and config.model.path:
         problems.append(f"model.path={config.model.path!r} and tiny, which creates a new model: set only one of them")
-    if config.epochs is not None:
-        if from_policy:
-            problems.append(
-                "epochs with demonstrations.policy: the number of episodes of a policy is unlimited; use steps"
-            )
-        if config.steps != default(config, "steps"):
-            problems.append(f"epochs={config.epochs} and steps={config.steps} are mutually exclusive; set only one")
+    if config.epochs is not None and from_policy:
+        problems.append("epochs with demonstrations.policy: the number of episodes of a policy is unlimited; use steps")
     if from_policy and isinstance(config.validation, HeldOutConfig):
         problems.append(
             "validation.fraction holds out part of demonstrations.file, which is not set; use validation.file"
