@@ -20,8 +20,8 @@ class OpenAIOptions(SamplerOptions):
     adapter_folder: str = ""
     """A folder that the endpoint can read as well: adapters are written there and loaded from it."""
 
-    def check(self, problems: list[str], *, tuning: str) -> None:
-        super().check(problems, tuning=tuning)
+    def check(self, problems: list[str]) -> None:
+        super().check(problems)
         problems += [
             f"sampler.{name} is missing: sampler.backend=openai requires it"
             for name in ("url", "model", "adapter_folder")
