@@ -116,7 +116,7 @@ IDLE: list[tuple[dict[str, Any], str]] = [
         r"importance_cap=2.0 is not an option here.* algorithm.old_logprobs=trainer \(algorithm.loss=gspo\)",
     ),
     (
-        {"asynchrony": {"steps_ahead": 2}, "sampler": {"backend": "openai", "url": "http://x/v1", "model": "m"}},
+        {"asynchrony": {"steps_ahead": 2}, "sampler": {"backend": "openai", "url": "http://x/v1#m"}},
         "steps_ahead=2 with sampler.backend=openai",
     ),
     ({"algorithm": {"importance_cap": [0.5, 2, 5]}}, "must be one bound above 1, or two around 1"),

@@ -42,7 +42,6 @@ OTHER: dict[str, Any] = {
     "gae_lambda": 0.3,
     "clip_low": 0.75,
     "clip_high": 9.0,
-    "dppo_threshold": 1e-3,
     "importance_cap": 1.5,
     "importance_mode": "sequence-mask",
     "old_logprobs": "trainer",
@@ -184,7 +183,8 @@ def without_effect(bench: OptionBench, **chosen: Any) -> list[str]:
     for name in (entry.name for entry in fields(before.algorithm)):
         if name in SELECTED + ELSEWHERE + tuple(chosen):
             continue
-        after = config(**chosen, **{name: OTHER[name]})
+        value = 1e-4 if chosen.get("loss") == "dppo" and name in ("clip_low", "clip_high") else OTHER[name]
+        after = config(**chosen, **{name: value})
         validate(after)
         pairs = zip(bench.outcome(before), bench.outcome(after), strict=False)
         if not any(a.shape != b.shape or not np.array_equal(a, b) for a, b in pairs):

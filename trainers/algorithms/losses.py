@@ -23,7 +23,6 @@ from trainers.algorithms.options import (
     ratio_above_1,
     ratio_bound,
 )
-from trainers.option_checks import positive
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -172,12 +171,14 @@ class CispoOptions(LossOptions):
 class DppoOptions(CorrectionOptions):
     """Options of DPPO."""
 
-    dppo_threshold: float = ratio_bound(0.2)
-    """Largest difference between a token's probability and the sampler's before the token is dropped."""
+    clip_low: float = ratio_bound(0.2)
+    """A token with a negative advantage is dropped if its probability is smaller than the old one by more than this."""
+    clip_high: float = ratio_bound(0.2)
+    """A token with a positive advantage is dropped if its probability is larger than the old one by more than this."""
 
     def check(self, problems: list[str]) -> None:
         super().check(problems)
-        positive(self, "algorithm.", ("dppo_threshold",), problems)
+        at_least_0(self, ("clip_low", "clip_high"), problems)
 
 
 @dataclass(frozen=True)
@@ -218,7 +219,7 @@ def _cispo(logp_N: Tensor, batch: MicroBatch, options: CispoOptions) -> tuple[Te
 def _dppo(logp_N: Tensor, batch: MicroBatch, options: DppoOptions) -> tuple[Tensor, Tensor]:
     """Drops tokens by how far their probability changed."""
     old_N, adv_N = batch.old_logp_N, batch.targets["adv"]
-    return divergence_masked(logp_N, old_N, adv_N, threshold=options.dppo_threshold)
+    return divergence_masked(logp_N, old_N, adv_N, low=options.clip_low, high=options.clip_high)
 
 
 def _reinforce(logp_N: Tensor, batch: MicroBatch, options: ReinforceOptions) -> tuple[Tensor, Tensor]:
@@ -323,17 +324,19 @@ def clipped_weight(
     return -weight_N * adv_N * logp_N, (ratio_N - weight_N).sign()
 
 
-def divergence_masked(logp_N: Tensor, old_logp_N: Tensor, adv_N: Tensor, *, threshold: float) -> tuple[Tensor, Tensor]:
+def divergence_masked(
+    logp_N: Tensor, old_logp_N: Tensor, adv_N: Tensor, *, low: float, high: float
+) -> tuple[Tensor, Tensor]:
     """Compute DPPO's loss ``-ratio * A`` without tokens whose probability has already moved too far.
 
-    A token is dropped if its probability has changed by more than ``threshold`` in the direction of the advantage
-    (total variation of the token alone; Qi et al. 2026).
+    A token is dropped if its probability has risen by more than ``high`` with a positive advantage, or fallen by more
+    than ``low`` with a negative one (total variation of the token alone; Qi et al. 2026).
 
     Returns:
         Loss per token, and 1.0 or -1.0 where the token was dropped: its probability rose or fell too far.
     """
     moved_N = (logp_N.exp() - old_logp_N.exp()).detach()
-    dropped_N = ((adv_N > 0) & (moved_N > threshold)) | ((adv_N < 0) & (moved_N < -threshold))
+    dropped_N = ((adv_N > 0) & (moved_N > high)) | ((adv_N < 0) & (moved_N < -low))
     # Not multiplied by a mask: the ratio of a dropped token may be infinite, and so its gradient.
     log_ratio_N = (logp_N - old_logp_N).masked_fill(dropped_N, 0.0)
     loss_N = (-log_ratio_N.exp() * adv_N).masked_fill(dropped_N, 0.0)
