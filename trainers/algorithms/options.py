@@ -46,7 +46,7 @@ def option_if(exists: Callable[[Mapping[str, Any]], bool], setting: str, default
 def ratio_bound(default: float) -> Any:
     """Return the default of an option of a loss that does nothing but limit the ratio to the old log-probs. It does not
     exist where that ratio is always 1."""
-    setting = "algorithm.old_logprobs=sampler, or several optimizer steps per batch"
+    setting = "algorithm.old_logprobs=auto or sampler, or several optimizer steps per batch"
     return option_if(lambda values: not _ratio_is_1(values), setting, default)
 
 

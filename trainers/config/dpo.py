@@ -5,19 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal
 
-from trainers.config.checkpoint import CheckpointConfig, check_checkpoint
-from trainers.config.loggers import check_loggers
-from trainers.config.model import LoraModelConfig, ModelConfig, check_model, model_variants
-from trainers.config.offline import (
-    HELD_OUT_VARIANTS,
-    FilePaths,
-    HeldOutConfig,
-    HeldOutFilesConfig,
-    LengthConfig,
-    check_held_out,
-    check_length,
-)
-from trainers.config.optimizer import OptimizerConfig, check_optimizer, learning_rate_warnings
+from trainers.config.model import check_model
+from trainers.config.offline import FilePaths, OfflineConfig, check_offline
+from trainers.config.optimizer import OptimizerConfig, learning_rate_warnings
 from trainers.option_checks import positive, raise_if_any
 
 
@@ -41,15 +31,11 @@ class PreferenceConfig:
 
 
 @dataclass(frozen=True)
-class DpoConfig:
+class DpoConfig(OfflineConfig):
     """Options of direct preference optimization: training the model on pairs of a better and a worse answer."""
 
     output: str = "runs/dpo"
     """Output folder of the run; the model is written to its ``model`` folder."""
-    steps: int | None = None
-    """Maximum number of optimizer steps."""
-    epochs: int | None = None
-    """Maximum number of passes over the pairs; 1 if neither ``epochs`` nor ``steps`` is given."""
     pairs_per_step: int = 16
     """Pairs per optimizer step."""
     beta: float = 0.1
@@ -67,23 +53,8 @@ class DpoConfig:
     2024)."""
     reference: str = ""
     """Folder or hub id of the reference model; empty for the model before the first step."""
-    seed: int = 0
-    resume: bool = False
-    """Resume from the newest complete checkpoint in ``output``; start from the beginning if there is none."""
-    threads: int = 1
-    """Number of torch threads."""
-    model: ModelConfig = field(default_factory=LoraModelConfig, metadata={"variants": model_variants("lora")})
     preferences: PreferenceConfig = field(default_factory=PreferenceConfig)
-    length: LengthConfig = field(default_factory=LengthConfig)
-    validation: HeldOutFilesConfig | HeldOutConfig | None = field(
-        default=None, metadata={"variants": HELD_OUT_VARIANTS}
-    )
-    optimizer: OptimizerConfig = field(default_factory=lambda: OptimizerConfig(lr=2e-5))
-    checkpoint: CheckpointConfig | None = field(default_factory=lambda: CheckpointConfig(every=100))
-    loggers: tuple[str, ...] | None = ("tensorboard",)
-    """Trackers that get the metrics, besides the files in ``output``: ``tensorboard``, ``wandb``,
-    ``trackio`` and ``mlflow``, configured by their environment variables such as ``WANDB_PROJECT``; none for none."""
-    progress: bool = True
+    optimizer: OptimizerConfig = field(default_factory=lambda: OptimizerConfig(lr=2e-5), kw_only=True)
 
 
 def validate_dpo(config: DpoConfig) -> list[str]:
@@ -98,14 +69,10 @@ def validate_dpo(config: DpoConfig) -> list[str]:
     if not config.rpo_alpha >= 0:
         problems.append(f"rpo_alpha={config.rpo_alpha} must be 0 or more")
     check_model(config.model, problems, required=True)
-    check_length(config.length, problems)
     if config.length.too_long == "cut_left":
         problems.append("length.too_long=cut_left would cut the prompt that both answers share; use drop or cut_right")
-    check_held_out(config.validation, problems)
-    check_optimizer(config.optimizer, problems)
-    positive(config, "", ("steps", "epochs", "pairs_per_step", "beta", "threads"), problems)
-    check_checkpoint(config.checkpoint, problems)
-    check_loggers(config.loggers, problems)
+    check_offline(config, problems)
+    positive(config, "", ("pairs_per_step", "beta"), problems)
     raise_if_any(problems)
     warnings = learning_rate_warnings(config.model, config.optimizer)
     if config.model.tuning == "full" and (config.optimizer.lr or 0.0) >= 1e-4:
