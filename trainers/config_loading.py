@@ -19,6 +19,7 @@ from trainers.config.mapping import (
     Config,
     Word,
     from_mapping,
+    option_types,
     read_word,
     sections_of,
     to_mapping,
@@ -149,7 +150,9 @@ def _drop_options_of_others(config_type: type, content: dict[str, Any]) -> None:
         if isinstance(own, Mapping):
             kind = variants.type_of(own)
             content[section] = {
-                key: value for key, value in own.items() if hasattr(kind(), str(key)) or not variants.owners(str(key))
+                key: value
+                for key, value in own.items()
+                if str(key) in option_types(kind) or not variants.owners(str(key))
             }
 
 

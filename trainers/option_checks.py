@@ -24,13 +24,6 @@ def positive(section: object, prefix: str, names: tuple[str, ...], problems: lis
             problems.append(f"{prefix}{name}={value!r} must be above 0")
 
 
-def idle(section: object, prefix: str, names: tuple[str, ...], unless: str, problems: list[str]) -> None:
-    """Report options that were set although nothing reads them under the other settings."""
-    for name in names:
-        if getattr(section, name) != default(section, name):
-            problems.append(f"{prefix}{name}={getattr(section, name)!r} has no effect {unless}; remove it")
-
-
 def default(section: object, name: str) -> Any:
     """Return the default of an option."""
     return getattr(type(section)(), name)

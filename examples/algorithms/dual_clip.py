@@ -5,16 +5,14 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from trainers.algorithms import ALGORITHMS, LOSSES, Algorithm, Loss
+from trainers.algorithms import ALGORITHMS, LOSSES, Algorithm, Loss, ratio_bound
 from trainers.algorithms.losses import ClipOptions
 from trainers.batching import MicroBatch
 
 
 @dataclass(frozen=True)
 class DualClipOptions(ClipOptions):
-    ratio_bounds = (*ClipOptions.ratio_bounds, "dual_clip")
-
-    dual_clip: float = 3.0
+    dual_clip: float = ratio_bound(3.0)
 
 
 def dual_clip(logp_N: Tensor, batch: MicroBatch, options: DualClipOptions) -> tuple[Tensor, Tensor]:

@@ -12,6 +12,8 @@ from typing import Any
 import gymnasium
 import pettingzoo
 
+from rllm_gym.runtime.env_building import imported_id
+
 SINGLE_PLAYER = "rllm_gym.multiagent.single_player:SinglePlayerGame"
 """Entry point of the games of this package as single-agent environments."""
 
@@ -20,14 +22,14 @@ def is_game(env_id: str) -> bool:
     """Return whether an id (``"module:id"`` imports the module first) is a PettingZoo game. A game of this package is
     also an environment, in which scripted players make the moves of the others.
     """
-    name = _imported(env_id)
+    name = imported_id(env_id)
     is_environment = name in gymnasium.registry and gymnasium.registry[name].entry_point != SINGLE_PLAYER
     return name in pettingzoo.aec_registry and not is_environment
 
 
 def is_environment(env_id: str) -> bool:
     """Return whether an id (``"module:id"`` imports the module first) is one of Gymnasium's."""
-    return _imported(env_id) in gymnasium.registry
+    return imported_id(env_id) in gymnasium.registry
 
 
 def make_env(source: str | Callable[..., Any], kwargs: Mapping[str, Any], *, game: bool = False) -> Any:
@@ -46,7 +48,7 @@ def make_env(source: str | Callable[..., Any], kwargs: Mapping[str, Any], *, gam
         if not isinstance(source, str):
             return source(**kwargs)
         if _use_game(source, game):
-            return pettingzoo.make("aec", source.rpartition(":")[2], **kwargs)
+            return pettingzoo.make("aec", imported_id(source), **kwargs)
         return gymnasium.make(source, **kwargs)
     except gymnasium.error.UnregisteredEnv as error:
         hint = nearest_id(str(source))
@@ -69,14 +71,6 @@ def nearest_id(env_id: str) -> str:
             return f" (did you mean {known[candidate]!r}?)"
     close = difflib.get_close_matches(f"rllm/{wanted.removeprefix('rllm/')}", known, n=1, cutoff=0.6)
     return f" (did you mean {known[close[0]]!r}?)" if close else ""
-
-
-def _imported(env_id: str) -> str:
-    """Import the module of ``"module:id"`` and return the id."""
-    module, _, name = env_id.rpartition(":")
-    if module:
-        importlib.import_module(module)
-    return name
 
 
 def _use_game(env_id: str, game: bool) -> bool:
@@ -142,7 +136,7 @@ def _constructor(source: str | Callable[..., Any], kwargs: Mapping[str, Any], ga
 def _spec(env_id: str, game: bool) -> Any:
     """Return the spec of an id, ``None`` if there is none, or if the id has no version."""
     registry: Mapping[str, Any] = pettingzoo.aec_registry if _use_game(env_id, game) else gymnasium.registry
-    return registry.get(env_id.rpartition(":")[2])
+    return registry.get(imported_id(env_id))
 
 
 def _parameters(constructor: Callable[..., Any]) -> dict[str, Any]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -12,6 +11,7 @@ import numpy as np
 import pettingzoo
 
 from rllm_gym.core import EnvironmentFault, Task
+from rllm_gym.runtime.env_building import imported_id
 from rllm_gym.runtime.env_checks import as_faults, invalid_result, short_repr
 
 
@@ -52,17 +52,11 @@ def resolve_game(game: str | Callable[..., Any]) -> str | Callable[..., Any]:
         TypeError: ``game`` is neither an id nor callable.
     """
     if isinstance(game, str):
-        _registered(game)
+        pettingzoo.spec("aec", imported_id(game))
         return game
     if callable(game):
         return game
     raise TypeError(f"game must be an id or a callable that returns a game; got {type(game).__name__}")
-
-
-def _registered(game: str) -> Any:
-    module, colon, game_id = game.partition(":")
-    importlib.import_module(module if colon else "rllm_gym")  # registers its ids
-    return pettingzoo.spec("aec", game_id if colon else game)
 
 
 class GameHost:
@@ -77,8 +71,7 @@ class GameHost:
     def make(self) -> None:
         """Construct the game. Exceptions pass through unchanged, since most of them are mistakes of the caller."""
         if isinstance(self._source, str):
-            game = _registered(self._source)
-            self._game = pettingzoo.make("aec", game, **self._kwargs)
+            self._game = pettingzoo.make("aec", imported_id(self._source), **self._kwargs)
         else:
             self._game = self._source(**self._kwargs)
         lacks = [name for name in ("reset", "step", "observe") if not callable(getattr(self._game, name, None))]

@@ -39,6 +39,14 @@ def may_share_threads(env_id: str) -> bool:
     return env_id.startswith("rllm/")
 
 
+def imported_id(env_id: str) -> str:
+    """Import the module of ``"module:id"``, which registers the id, and return the id."""
+    module, _, name = env_id.rpartition(":")
+    if module:
+        importlib.import_module(module)
+    return name
+
+
 def resolve(env: Env) -> EnvSpec | Callable[..., Any]:
     """Return the registered spec of an id (``"module:id"`` imports the module first), or the argument itself.
 
@@ -47,11 +55,7 @@ def resolve(env: Env) -> EnvSpec | Callable[..., Any]:
         TypeError: ``env`` is neither an id, nor a spec, nor callable.
     """
     if isinstance(env, str):
-        importlib.import_module("rllm_gym")  # registers the rllm/ ids
-        module, colon, env_id = env.partition(":")
-        if colon:
-            importlib.import_module(module)
-        return gymnasium.spec(env_id if colon else env)
+        return gymnasium.spec(imported_id(env))
     if isinstance(env, EnvSpec) or callable(env):
         return env
     raise TypeError(

@@ -102,7 +102,8 @@ def _rows(cls: type, prefix: str) -> list[str]:
         if name in sections or name not in fields:
             continue
         default, kind = (text.replace("|", "\\|") for text in (_default(cls, fields[name]), annotation))
-        rows.append(f"| `{prefix}{name}` | `{default}` | {text} Type: `{kind}`. |")
+        only = f" Only with {setting}." if (setting := fields[name].metadata.get("setting")) else ""
+        rows.append(f"| `{prefix}{name}` | `{default}` | {text}{only} Type: `{kind}`. |")
     return rows
 
 

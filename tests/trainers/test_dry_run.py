@@ -106,7 +106,7 @@ def test_memory_saving_options_reduce_the_estimate(tmp_path: Path) -> None:
     lora = dry_run(echo_config(tmp_path, model={**model, "tuning": "lora", "lora": {"rank": 4}}))
     eight = dry_run(echo_config(tmp_path, optimizer={"name": "adamw8bit"}))
     kl = dry_run(echo_config(tmp_path, algorithm={"kl": 0.1}))
-    elsewhere = {"backend": "openai", "url": "http://localhost:1/v1", "model": "x", "adapter_folder": str(tmp_path)}
+    elsewhere = {"backend": "openai", "url": "http://localhost:1/v1#x", "adapter_folder": str(tmp_path)}
     far = dry_run(echo_config(tmp_path, model={**model, "tuning": "lora", "lora": {"rank": 4}}, sampler=elsewhere))
     assert lora.memory.peak - far.memory.peak == sum(
         size for name, size in lora.memory.resident.items() if name.startswith("sampler's")

@@ -87,10 +87,10 @@ def reinforce(cap: float) -> Callable[[float, float, float], tuple[float, float]
     return lambda ratio, logp, a: (-min(ratio, cap) * a * logp, -min(ratio, cap) * a)
 
 
-def dppo(threshold: float) -> Callable[[float, float, float], tuple[float, float]]:
+def dppo(low: float, high: float) -> Callable[[float, float, float], tuple[float, float]]:
     def value(ratio: float, logp: float, a: float) -> tuple[float, float]:
         moved = np.exp(logp) - np.exp(logp) / ratio
-        dropped = (a > 0 and moved > threshold) or (a < 0 and moved < -threshold)
+        dropped = (a > 0 and moved > high) or (a < 0 and moved < -low)
         return (0.0, 0.0) if dropped else (-ratio * a, -ratio * a)
 
     return value
@@ -103,8 +103,8 @@ LOSSES: list[tuple[dict[str, Any], Oracle]] = [
     ({"loss": "gspo", "clip_low": 0.2, "clip_high": 0.3}, gspo(0.2, 0.3)),
     ({"loss": "cispo"}, by_token(cispo(1.0, 4.0))),
     ({"loss": "cispo", "clip_low": 0.3, "clip_high": 0.4}, by_token(cispo(0.3, 0.4))),
-    ({"loss": "dppo"}, by_token(dppo(0.2))),
-    ({"loss": "dppo", "dppo_threshold": 0.05}, by_token(dppo(0.05))),
+    ({"loss": "dppo"}, by_token(dppo(0.2, 0.2))),
+    ({"loss": "dppo", "clip_low": 0.05, "clip_high": 0.1}, by_token(dppo(0.05, 0.1))),
     ({"loss": "reinforce"}, by_token(reinforce(2.0))),
     ({"loss": "reinforce", "importance_cap": 1.2}, by_token(reinforce(1.2))),
 ]

@@ -353,7 +353,13 @@ WRONG_ROLES: list[tuple[dict[str, Any], str]] = [
     ({"env": {"agent": "builtins:dict"}}, "creates a dict; name a subclass of rllm_gym.agents.BaseAgent or .*Workflow"),
     ({"env": {"agent": "echo_workflow:Missing"}}, "cannot be imported"),
     ({"env": {"agent_kwargs": {"judges": 2}}}, "judges"),
-    ({"roles": {"solver": {"adapter": "own"}}, "sampler": {"backend": "vllm", "merge_adapters": True}}, "full models"),
+    (
+        {
+            "roles": {"solver": {"adapter": "own"}},
+            "sampler": {"backend": "vllm", "engine_args": {"enable_lora": False}},
+        },
+        "full models",
+    ),
 ]
 
 

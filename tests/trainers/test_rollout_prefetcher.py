@@ -386,7 +386,6 @@ IMPOSSIBLE: list[tuple[dict[str, Any], str]] = [
     ({"sampler": {"engine_args": {"seed": 1}}}, "is not an option here; it is one only with sampler.backend=vllm"),
     ({"sampler": {"backend": "trl"}}, "not one of torch, vllm"),
     ({"sampler": {"backend": "vllm"}, "deterministic": True}, "batches depend on timing"),
-    ({"sampler": {"backend": "vllm", "merge_adapters": True}}, "which has no adapters"),
     ({"sampler": {"backend": "openai"}}, "sampler.url is missing"),
     ({"sampler": {"backend": "openai"}}, "model.tuning=full with sampler.backend=openai"),
     ({"validation": {"best": "reward"}}, "not a validation metric"),

@@ -12,6 +12,7 @@ from trainers.algorithms.options import (
     RatioOptions,
     RewardOptions,
     ValueOptions,
+    ratio_bound,
 )
 from trainers.algorithms.registry import ALGORITHMS, LOSSES, algorithm_options, make_algorithm
 
@@ -36,6 +37,7 @@ __all__ = [
     "algorithm_options",
     "make_algorithm",
     "per_episode",
+    "ratio_bound",
     "sequence_mean",
     "sequence_sum",
 ]

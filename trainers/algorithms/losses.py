@@ -10,12 +10,19 @@ The module only calls methods of tensors: importing torch takes seconds, and the
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
-from trainers.algorithms.options import Aggregation, LossOptions, at_least_0, check_parts, ratio_above_1
-from trainers.option_checks import positive
+from trainers.algorithms.options import (
+    Aggregation,
+    LossOptions,
+    at_least_0,
+    check_parts,
+    option_if,
+    ratio_above_1,
+    ratio_bound,
+)
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -78,6 +85,10 @@ def checked_loss(returned: Any, logp_N: Tensor, owner: str) -> tuple[Tensor, Ten
     return loss_N, bound_N
 
 
+def _recomputes(values: Mapping[str, Any]) -> bool:
+    return values.get("old_logprobs") == "trainer"
+
+
 @dataclass(frozen=True)
 class CorrectionOptions(LossOptions):
     """Options of losses whose importance weights to the sampler can be limited. A loss of yours gets them by deriving
@@ -88,29 +99,22 @@ class CorrectionOptions(LossOptions):
     """Bounds of the ratio to the sampler's probability: the upper one, or both, for example 0.5 5. The ratio is that of
     the old log-probs if these are the trainer's, else the current one. None for no bounds, or for 2 if the old
     log-probs are the trainer's."""
-
-    def check(self, problems: list[str]) -> None:
-        super().check(problems)
-        bounds = self.importance_cap
-        if bounds is None:
-            return
-        if not isinstance(bounds, tuple):
-            ratio_above_1(self, ("importance_cap",), problems)
-        elif len(bounds) != 2 or not 0 <= bounds[0] < 1 < bounds[1]:
-            problems.append(f"algorithm.importance_cap={bounds} must be one bound above 1, or two around 1")
-
-
-@dataclass(frozen=True)
-class ImportanceModeOptions(LossOptions):
-    """An option that exists with ``importance_cap`` or ``old_logprobs=trainer``, of every loss that has the former."""
-
-    importance_mode: Literal["token-truncate", "token-mask", "sequence-truncate", "sequence-mask"] = "token-truncate"
+    importance_mode: Literal["token-truncate", "token-mask", "sequence-truncate", "sequence-mask"] = option_if(
+        lambda values: _recomputes(values) or str(values["importance_cap"]).lower() not in ("none", "null"),
+        "algorithm.importance_cap=BOUND or algorithm.old_logprobs=trainer",
+        "token-truncate",
+    )
     """What the bounds limit, and how: the weight of a token by its own ratio, or by the product of the ratios of its
     sequence; truncated to the nearer bound (truncated importance sampling, Yao et al. 2025), or 0 outside the bounds
     (by token: IcePop, Ling Team 2025; by sequence: masked importance sampling, Liu et al. 2025)."""
 
     def check(self, problems: list[str]) -> None:
         super().check(problems)
+        bounds = self.importance_cap
+        if isinstance(bounds, tuple) and (len(bounds) != 2 or not 0 <= bounds[0] < 1 < bounds[1]):
+            problems.append(f"algorithm.importance_cap={bounds} must be one bound above 1, or two around 1")
+        elif not isinstance(bounds, tuple):
+            ratio_above_1(self, ("importance_cap",), problems)
         if self.importance_mode == "sequence-truncate" and getattr(self, "old_logprobs", "") != "trainer":
             problems.append(
                 "algorithm.importance_mode=sequence-truncate needs algorithm.old_logprobs=trainer: the ratios of the "
@@ -122,11 +126,9 @@ class ImportanceModeOptions(LossOptions):
 class ClipOptions(CorrectionOptions):
     """Options of PPO's clipped objective."""
 
-    ratio_bounds = ("clip_low", "clip_high")
-
-    clip_low: float = 0.2
+    clip_low: float = ratio_bound(0.2)
     """A ratio below 1 - clip_low gets no gradient where the advantage is negative."""
-    clip_high: float = 0.28
+    clip_high: float = ratio_bound(0.28)
     """A ratio above 1 + clip_high gets no gradient where the advantage is positive."""
 
     def check(self, problems: list[str]) -> None:
@@ -138,32 +140,26 @@ class ClipOptions(CorrectionOptions):
 class GspoOptions(CorrectionOptions):
     """Options of GSPO; the ratios are those of sequences."""
 
-    ratio_bounds = ("clip_low", "clip_high")
-
-    clip_low: float = 3e-4
+    importance_cap: float | tuple[float, float] | None = option_if(_recomputes, "algorithm.old_logprobs=trainer", None)
+    """Bounds of the ratio of the trainer's old log-probs to the sampler's: the upper one, or both, for example 0.5 5;
+    none for 2. The ratios of the loss itself, those of sequences, have ``clip_low`` and ``clip_high``."""
+    clip_low: float = ratio_bound(3e-4)
     """A ratio below 1 - clip_low gets no gradient where the advantage is negative."""
-    clip_high: float = 4e-4
+    clip_high: float = ratio_bound(4e-4)
     """A ratio above 1 + clip_high gets no gradient where the advantage is positive."""
 
     def check(self, problems: list[str]) -> None:
         super().check(problems)
         _check_bounds(self, problems)
-        if self.importance_cap is not None and getattr(self, "old_logprobs", "") != "trainer":
-            problems.append(
-                f"algorithm.importance_cap={self.importance_cap} with loss=gspo needs algorithm.old_logprobs=trainer: "
-                "its own ratios, those of sequences, are limited by clip_low and clip_high"
-            )
 
 
 @dataclass(frozen=True)
 class CispoOptions(LossOptions):
     """Options of CISPO."""
 
-    ratio_bounds = ("clip_low", "clip_high")
-
-    clip_low: float = 1.0
+    clip_low: float = ratio_bound(1.0)
     """The smallest weight of a token is 1 - clip_low; 1 for no bound."""
-    clip_high: float = 4.0
+    clip_high: float = ratio_bound(4.0)
     """The largest weight of a token is 1 + clip_high."""
 
     def check(self, problems: list[str]) -> None:
@@ -175,14 +171,14 @@ class CispoOptions(LossOptions):
 class DppoOptions(CorrectionOptions):
     """Options of DPPO."""
 
-    ratio_bounds = ("dppo_threshold",)
-
-    dppo_threshold: float = 0.2
-    """Largest difference between a token's probability and the sampler's before the token is dropped."""
+    clip_low: float = ratio_bound(0.2)
+    """A token with a negative advantage is dropped if its probability is smaller than the old one by more than this."""
+    clip_high: float = ratio_bound(0.2)
+    """A token with a positive advantage is dropped if its probability is larger than the old one by more than this."""
 
     def check(self, problems: list[str]) -> None:
         super().check(problems)
-        positive(self, "algorithm.", ("dppo_threshold",), problems)
+        at_least_0(self, ("clip_low", "clip_high"), problems)
 
 
 @dataclass(frozen=True)
@@ -223,7 +219,7 @@ def _cispo(logp_N: Tensor, batch: MicroBatch, options: CispoOptions) -> tuple[Te
 def _dppo(logp_N: Tensor, batch: MicroBatch, options: DppoOptions) -> tuple[Tensor, Tensor]:
     """Drops tokens by how far their probability changed."""
     old_N, adv_N = batch.old_logp_N, batch.targets["adv"]
-    return divergence_masked(logp_N, old_N, adv_N, threshold=options.dppo_threshold)
+    return divergence_masked(logp_N, old_N, adv_N, low=options.clip_low, high=options.clip_high)
 
 
 def _reinforce(logp_N: Tensor, batch: MicroBatch, options: ReinforceOptions) -> tuple[Tensor, Tensor]:
@@ -255,7 +251,7 @@ def corrected(loss: Loss, logp_N: Tensor, batch: MicroBatch, options: Any) -> tu
     if bounds is None:
         return checked_loss(loss.function(logp_N, batch, options), logp_N, owner)
     low, high = bounds
-    mode = options.importance_mode if isinstance(options, ImportanceModeOptions) else "token-truncate"
+    mode = options.importance_mode if isinstance(options, CorrectionOptions) else "token-truncate"
     log_ratio_N = (batch.old_logp_N if recomputed else logp_N.detach()) - batch.sampler_logp_N
     if mode.startswith("sequence"):
         log_ratio_N = sequence_sum(log_ratio_N, batch.sequence_N)
@@ -328,17 +324,19 @@ def clipped_weight(
     return -weight_N * adv_N * logp_N, (ratio_N - weight_N).sign()
 
 
-def divergence_masked(logp_N: Tensor, old_logp_N: Tensor, adv_N: Tensor, *, threshold: float) -> tuple[Tensor, Tensor]:
+def divergence_masked(
+    logp_N: Tensor, old_logp_N: Tensor, adv_N: Tensor, *, low: float, high: float
+) -> tuple[Tensor, Tensor]:
     """Compute DPPO's loss ``-ratio * A`` without tokens whose probability has already moved too far.
 
-    A token is dropped if its probability has changed by more than ``threshold`` in the direction of the advantage
-    (total variation of the token alone; Qi et al. 2026).
+    A token is dropped if its probability has risen by more than ``high`` with a positive advantage, or fallen by more
+    than ``low`` with a negative one (total variation of the token alone; Qi et al. 2026).
 
     Returns:
         Loss per token, and 1.0 or -1.0 where the token was dropped: its probability rose or fell too far.
     """
     moved_N = (logp_N.exp() - old_logp_N.exp()).detach()
-    dropped_N = ((adv_N > 0) & (moved_N > threshold)) | ((adv_N < 0) & (moved_N < -threshold))
+    dropped_N = ((adv_N > 0) & (moved_N > high)) | ((adv_N < 0) & (moved_N < -low))
     # Not multiplied by a mask: the ratio of a dropped token may be infinite, and so its gradient.
     log_ratio_N = (logp_N - old_logp_N).masked_fill(dropped_N, 0.0)
     loss_N = (-log_ratio_N.exp() * adv_N).masked_fill(dropped_N, 0.0)

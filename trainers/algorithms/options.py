@@ -5,11 +5,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import ClassVar, Literal, get_args
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal, get_args
 
-from trainers.option_checks import idle, positive
+from trainers.option_checks import positive
 
 Aggregation = Literal["token-mean", "sequence-mean", "constant"]
 """How the losses of tokens are weighted; see :attr:`AlgorithmOptions.aggregation`."""
@@ -30,6 +30,40 @@ def check_parts(owner: str, functions: Mapping[str, object], aggregation: object
     if aggregation is not None and aggregation not in get_args(Aggregation):
         known = ", ".join(map(repr, get_args(Aggregation)))
         raise ValueError(f"aggregation={aggregation!r} of {owner} is not one of {known}")
+
+
+def option_if(exists: Callable[[Mapping[str, Any]], bool], setting: str, default: Any) -> Any:
+    """Return the default of an option that exists only with some values of others; otherwise it is a constant.
+
+    Args:
+        exists: Called with the values of all options, which may be words of the command line.
+        setting: The values with which the option exists, for messages.
+        default: Its value if it is not set.
+    """
+    return field(default=default, metadata={"exists": exists, "setting": setting})
+
+
+def ratio_bound(default: float) -> Any:
+    """Return the default of an option of a loss that does nothing but limit the ratio to the old log-probs. It does not
+    exist where that ratio is always 1."""
+    setting = "algorithm.old_logprobs=auto or sampler, or several optimizer steps per batch"
+    return option_if(lambda values: not _ratio_is_1(values), setting, default)
+
+
+def _ratio_is_1(values: Mapping[str, Any]) -> bool:
+    return values.get("old_logprobs") == "trainer" and str(values["epochs"]) == str(values["minibatches"]) == "1"
+
+
+def _has_kl(values: Mapping[str, Any]) -> bool:
+    return any(_is_weight(values[name]) for name in ("kl", "kl_reward"))
+
+
+def _is_weight(value: Any) -> bool:
+    """Return whether a weight is not 0."""
+    try:
+        return float(value) != 0
+    except (TypeError, ValueError):
+        return True  # an error when it is read
 
 
 @dataclass(frozen=True)
@@ -138,13 +172,6 @@ class RatioOptions(AlgorithmOptions):
     ``auto``: the sampler's, until rounding alone would limit more than 1 % of the tokens; from then on the
     trainer's."""
 
-    def check(self, problems: list[str]) -> None:
-        super().check(problems)
-        if self.old_logprobs == "trainer" and self.epochs * self.minibatches == 1:
-            bounds = self.ratio_bounds if isinstance(self, LossOptions) else ()
-            when = "with old_logprobs=trainer and one optimizer step per batch: the ratio is 1"
-            idle(self, "algorithm.", bounds, when, problems)
-
 
 @dataclass(frozen=True)
 class RewardOptions(RatioOptions):
@@ -156,6 +183,10 @@ class RewardOptions(RatioOptions):
     kl_reward: float = 0.0
     """Weight of the KL divergence from the reference model (estimator k1: the log-ratio) in the reward of every
     token; 0 for none."""
+    teacher: str = option_if(_has_kl, "algorithm.kl=WEIGHT or algorithm.kl_reward=WEIGHT", "")
+    """A model to learn from, which takes the place of the reference: a Hugging Face folder or hub id with the
+    vocabulary of the model, which is loaded frozen; or an OpenAI-compatible endpoint that returns ``prompt_logprobs``
+    as vLLM does, and the model's name there: ``http://localhost:8000/v1#NAME``."""
     format_penalty: float = 0.0
     """Subtracted from the reward to train on, multiplied by the fraction of the episode's turns whose reply could not
     be parsed; ``reward/mean`` does not include it."""
@@ -163,24 +194,6 @@ class RewardOptions(RatioOptions):
     def check(self, problems: list[str]) -> None:
         super().check(problems)
         at_least_0(self, ("kl", "kl_reward", "format_penalty"), problems)
-
-
-@dataclass(frozen=True)
-class TeacherOptions(RewardOptions):
-    """An option that exists with ``kl`` or ``kl_reward``, of every algorithm that has these."""
-
-    teacher: str = ""
-    """A model to learn from, which takes the place of the reference: a Hugging Face folder or hub id with the
-    vocabulary of the model, which is loaded frozen; or, without ``kl``, an OpenAI-compatible endpoint that returns
-    ``prompt_logprobs`` as vLLM does, and the model's name there: ``http://localhost:8000/v1#NAME``."""
-
-    def check(self, problems: list[str]) -> None:
-        super().check(problems)
-        if self.teacher_is_endpoint and self.kl:
-            problems.append(
-                f"algorithm.kl={self.kl} with algorithm.teacher={self.teacher!r}, which is not asked in updates; use "
-                "kl_reward, or a local teacher"
-            )
 
 
 @dataclass(frozen=True)
@@ -200,22 +213,17 @@ class GroupOptions(RewardOptions):
     """Weight of a reward for short replies relative to those of the group (Kimi k1.5): half of it is added to the
     group's shortest episode and subtracted from its longest; failed episodes are not rewarded for being short. 0 for
     none. ``reward/mean`` does not include it."""
-
-    def check(self, problems: list[str]) -> None:
-        super().check(problems)
-        at_least_0(self, ("dynamic_sampling", "length_penalty"), problems)
-
-
-@dataclass(frozen=True)
-class ReferenceSyncOptions(GroupOptions):
-    """An option that exists with ``kl`` or ``kl_reward`` and without ``teacher``."""
-
-    reference_sync: tuple[float, float] | None = None
+    reference_sync: tuple[float, float] | None = option_if(
+        lambda values: _has_kl(values) and not values["teacher"],
+        "algorithm.kl=WEIGHT or algorithm.kl_reward=WEIGHT without a teacher",
+        None,
+    )
     """Moves the reference of the KL divergence towards the policy: after every how many steps, and by which fraction.
     ``512 0.6`` is TRL's ``sync_ref_model``, ``1 0.01`` a moving average; none to keep the model before training."""
 
     def check(self, problems: list[str]) -> None:
         super().check(problems)
+        at_least_0(self, ("dynamic_sampling", "length_penalty"), problems)
         every, *fraction = self.reference_sync or (1.0, 1.0)
         if not (every >= 1 and every % 1 == 0 and len(fraction) == 1 and 0 < fraction[0] <= 1):
             problems.append(
@@ -269,13 +277,7 @@ class ValueOptions(RewardOptions):
 
 @dataclass(frozen=True)
 class LossOptions(Options):
-    """The base of the options of losses.
-
-    Attributes:
-        ratio_bounds: Names of the options that do nothing but limit the ratio to the old log-probs.
-    """
-
-    ratio_bounds: ClassVar[tuple[str, ...]] = ()
+    """The base of the options of losses. Those that limit the ratio have :func:`ratio_bound` as default."""
 
 
 def at_least_0(options: Options, names: tuple[str, ...], problems: list[str]) -> None:

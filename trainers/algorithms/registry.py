@@ -9,7 +9,7 @@ import functools
 import sys
 from collections.abc import Mapping
 from dataclasses import field, fields, make_dataclass
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
 
 import tyro
 
@@ -17,19 +17,9 @@ from trainers.algorithms.algorithm import Algorithm, AlgorithmRun
 from trainers.algorithms.distillation import DISTILLATION, GKD
 from trainers.algorithms.dr_grpo import DR_GRPO
 from trainers.algorithms.grpo import GRPO
-from trainers.algorithms.losses import CISPO, CLIP, DPPO, GSPO, CorrectionOptions, ImportanceModeOptions, Loss
+from trainers.algorithms.losses import CISPO, CLIP, DPPO, GSPO, Loss
 from trainers.algorithms.losses import REINFORCE as REINFORCE_LOSS
-from trainers.algorithms.options import (
-    Aggregation,
-    AlgorithmOptions,
-    GroupOptions,
-    LossOptions,
-    Options,
-    RatioOptions,
-    ReferenceSyncOptions,
-    RewardOptions,
-    TeacherOptions,
-)
+from trainers.algorithms.options import Aggregation, AlgorithmOptions, LossOptions, RatioOptions
 from trainers.algorithms.ppo import PPO
 from trainers.algorithms.rebn import REBN
 from trainers.algorithms.reinforce import REINFORCE
@@ -46,13 +36,10 @@ ALGORITHMS: dict[str, Algorithm] = {
 LOSSES: dict[str, Loss] = {loss.name: loss for loss in (CLIP, GSPO, CISPO, DPPO, REINFORCE_LOSS)}
 """The losses of this package by name."""
 
-SELECTORS = ("name", "loss", "kl", "kl_reward", "teacher", "importance_cap", "old_logprobs")
+SELECTORS = (
+    *("name", "loss", "kl", "kl_reward", "teacher", "importance_cap", "old_logprobs", "epochs", "minibatches"),
+)
 """The options that decide which other options of the algorithm there are."""
-_EXTRA_OWNERS = {
-    "teacher": ["algorithm.kl=WEIGHT", "algorithm.kl_reward=WEIGHT"],
-    "reference_sync": ["algorithm.kl=WEIGHT without a teacher", "algorithm.kl_reward=WEIGHT without a teacher"],
-    "importance_mode": ["algorithm.importance_cap=BOUND", "algorithm.old_logprobs=trainer"],
-}
 
 _COMBINATIONS: dict[type, tuple[Algorithm, Loss]] = {}
 
@@ -146,33 +133,11 @@ def options_type(chosen: Mapping[str, Any]) -> type[AlgorithmOptions]:
     loss = (
         algorithm.loss if loss_name == algorithm.loss.name else find_object(loss_name, LOSSES, Loss, "algorithm.loss")
     )
-    return _combine(algorithm, name, loss, loss_name, _extra_options(algorithm, loss, chosen))
-
-
-def _extra_options(algorithm: Algorithm, loss: Loss, chosen: Mapping[str, Any]) -> tuple[type[Options], ...]:
-    """Return the options that exist because of the values of others."""
-    kind, extra = algorithm.options, list[type[Options]]()
-
-    def value(name: str, owner: type[Options] = kind) -> Any:
-        return chosen.get(name, getattr(owner, name, None))  # the default, which may be that of a class of the user
-
-    if issubclass(loss.options, CorrectionOptions) and (
-        str(value("importance_cap", loss.options)).lower() not in ("none", "null") or value("old_logprobs") == "trainer"
-    ):
-        extra.append(ImportanceModeOptions)
-    if issubclass(kind, RewardOptions) and any(_weight(value(name)) for name in ("kl", "kl_reward")):
-        extra.append(TeacherOptions)
-        if issubclass(kind, GroupOptions) and not chosen.get("teacher"):
-            extra.append(ReferenceSyncOptions)
-    return tuple(extra)
-
-
-def _weight(value: Any) -> bool:
-    """Return whether a weight, which may be a word of the command line, is not 0."""
-    try:
-        return float(value) != 0
-    except (TypeError, ValueError):
-        return True  # an error when it is read
+    check_options_type(loss.options, LossOptions, loss.name)
+    entries = fields(algorithm.options) + fields(loss.options)
+    values = {entry.name: entry.default for entry in entries} | dict(chosen)
+    absent = [entry.name for entry in entries if "exists" in entry.metadata and not entry.metadata["exists"](values)]
+    return _combine(algorithm, name, loss, loss_name, tuple(absent))
 
 
 def _path_of(algorithm: Algorithm) -> str:
@@ -192,20 +157,23 @@ def _path_of(algorithm: Algorithm) -> str:
 
 def owners_of(option: str) -> list[str]:
     """Return the settings with which the algorithm section has an option."""
-    return _EXTRA_OWNERS.get(option, []) + [
-        f"algorithm.{kind}={found.name}"
-        for kind, table in (("name", ALGORITHMS), ("loss", LOSSES))
-        for found in table.values()
-        if option in {entry.name for entry in fields(found.options)}
-    ]
+    owners: dict[str, list[str]] = {}
+    for kind, table in (("name", ALGORITHMS), ("loss", LOSSES)):
+        for found in table.values():
+            for entry in fields(found.options):
+                if entry.name == option:
+                    owners.setdefault(entry.metadata.get("setting", ""), []).append(f"algorithm.{kind}={found.name}")
+    always = owners.pop("", [])
+    return [f"{setting} ({' or '.join(names)})" for setting, names in owners.items()] + always
 
 
 @functools.cache
 def _combine(
-    algorithm: Algorithm, name: str, loss: Loss, loss_name: str, extra: tuple[type[Options], ...]
+    algorithm: Algorithm, name: str, loss: Loss, loss_name: str, absent: tuple[str, ...]
 ) -> type[AlgorithmOptions]:
-    check_options_type(loss.options, LossOptions, loss.name)
-    both = {entry.name for entry in fields(algorithm.options)} & {entry.name for entry in fields(loss.options)}
+    defaults = {entry.name: entry.default for entry in fields(loss.options)}
+    both = {entry.name for entry in fields(algorithm.options)} & defaults.keys()
+    defaults |= {entry.name: entry.default for entry in fields(algorithm.options)}
     if both:
         raise ConfigError(
             f"algorithm {algorithm.name!r} and loss {loss.name!r} both have an option {', '.join(sorted(both))}; "
@@ -217,10 +185,11 @@ def _combine(
     ]
     if issubclass(algorithm.options, RatioOptions):
         own.append(("loss", _described("loss", LOSSES), field(default=loss_name)))
+    own += [(option, ClassVar[Any], defaults[option]) for option in absent]  # constants
     kind = make_dataclass(
         "AlgorithmOptions",
         own,
-        bases=(*reversed(extra), loss.options, algorithm.options),
+        bases=(loss.options, algorithm.options),
         frozen=True,
         namespace={"__doc__": AlgorithmOptions.__doc__},
     )

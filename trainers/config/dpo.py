@@ -5,19 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal
 
-from trainers.config.checkpoint import CheckpointConfig, check_checkpoint
-from trainers.config.loggers import check_loggers
-from trainers.config.model import LoraModelConfig, ModelConfig, check_model, model_variants
-from trainers.config.offline import (
-    HELD_OUT_VARIANTS,
-    FilePaths,
-    HeldOutConfig,
-    HeldOutFilesConfig,
-    LengthConfig,
-    check_held_out,
-    check_length,
-)
-from trainers.config.optimizer import OptimizerConfig, check_optimizer, learning_rate_warnings
+from trainers.config.model import check_model
+from trainers.config.offline import FilePaths, OfflineConfig, check_offline
+from trainers.config.optimizer import OptimizerConfig, learning_rate_warnings
 from trainers.option_checks import positive, raise_if_any
 
 
@@ -41,15 +31,11 @@ class PreferenceConfig:
 
 
 @dataclass(frozen=True)
-class DpoConfig:
+class DpoConfig(OfflineConfig):
     """Options of direct preference optimization: training the model on pairs of a better and a worse answer."""
 
     output: str = "runs/dpo"
     """Output folder of the run; the model is written to its ``model`` folder."""
-    steps: int | None = None
-    """Number of optimizer steps; an alternative to ``epochs``."""
-    epochs: int | None = None
-    """Number of passes over the pairs; 1 if neither ``epochs`` nor ``steps`` is given."""
     pairs_per_step: int = 16
     """Pairs per optimizer step."""
     beta: float = 0.1
@@ -67,23 +53,8 @@ class DpoConfig:
     2024)."""
     reference: str = ""
     """Folder or hub id of the reference model; empty for the model before the first step."""
-    seed: int = 0
-    resume: bool = False
-    """Resume from the newest complete checkpoint in ``output``; start from the beginning if there is none."""
-    threads: int = 1
-    """Number of torch threads."""
-    model: ModelConfig = field(default_factory=LoraModelConfig, metadata={"variants": model_variants("lora")})
     preferences: PreferenceConfig = field(default_factory=PreferenceConfig)
-    length: LengthConfig = field(default_factory=LengthConfig)
-    validation: HeldOutFilesConfig | HeldOutConfig | None = field(
-        default=None, metadata={"variants": HELD_OUT_VARIANTS}
-    )
-    optimizer: OptimizerConfig = field(default_factory=lambda: OptimizerConfig(lr=2e-5))
-    checkpoint: CheckpointConfig | None = field(default_factory=lambda: CheckpointConfig(every=100))
-    loggers: tuple[str, ...] | None = ("tensorboard",)
-    """Trackers that get the metrics, besides the files in ``output``: ``tensorboard``, ``wandb``,
-    ``trackio`` and ``mlflow``, configured by their environment variables such as ``WANDB_PROJECT``; none for none."""
-    progress: bool = True
+    optimizer: OptimizerConfig = field(default_factory=lambda: OptimizerConfig(lr=2e-5), kw_only=True)
 
 
 def validate_dpo(config: DpoConfig) -> list[str]:
@@ -93,23 +64,15 @@ def validate_dpo(config: DpoConfig) -> list[str]:
         problems.append("preferences.file is missing: pairs or saved episodes (see `rllm-gym dpo --help`)")
     if not config.preferences.min_margin >= 0:
         problems.append(f"preferences.min_margin={config.preferences.min_margin} must be 0 or more")
-    if config.steps is not None and config.epochs is not None:
-        problems.append(f"epochs={config.epochs} and steps={config.steps} are mutually exclusive; set only one")
     if not 0 <= config.label_smoothing < 0.5:
         problems.append(f"label_smoothing={config.label_smoothing} must be in [0, 0.5)")
-    if config.label_smoothing and config.loss != "sigmoid":
-        problems.append(f"label_smoothing={config.label_smoothing} has no effect with loss={config.loss}; remove it")
     if not config.rpo_alpha >= 0:
         problems.append(f"rpo_alpha={config.rpo_alpha} must be 0 or more")
     check_model(config.model, problems, required=True)
-    check_length(config.length, problems)
     if config.length.too_long == "cut_left":
         problems.append("length.too_long=cut_left would cut the prompt that both answers share; use drop or cut_right")
-    check_held_out(config.validation, problems)
-    check_optimizer(config.optimizer, problems)
-    positive(config, "", ("steps", "epochs", "pairs_per_step", "beta", "threads"), problems)
-    check_checkpoint(config.checkpoint, problems)
-    check_loggers(config.loggers, problems)
+    check_offline(config, problems)
+    positive(config, "", ("pairs_per_step", "beta"), problems)
     raise_if_any(problems)
     warnings = learning_rate_warnings(config.model, config.optimizer)
     if config.model.tuning == "full" and (config.optimizer.lr or 0.0) >= 1e-4:

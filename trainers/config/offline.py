@@ -1,12 +1,16 @@
-"""Options shared by all fine-tuning on files: input files, example length and held-out data."""
+"""Options shared by all fine-tuning on files, and their validation."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from trainers.config.checkpoint import CheckpointConfig, check_checkpoint
+from trainers.config.loggers import check_loggers
 from trainers.config.mapping import Variants
+from trainers.config.model import LoraModelConfig, ModelConfig, model_variants
+from trainers.config.optimizer import OptimizerConfig, check_optimizer
 from trainers.option_checks import positive
 
 FilePaths = str | tuple[str, ...]
@@ -64,12 +68,41 @@ HELD_OUT_VARIANTS = Variants(
 """Examples are held out as a fraction, or are those of other files."""
 
 
-def check_length(length: LengthConfig, problems: list[str]) -> None:
-    positive(length, "length.", ("max_length",), problems)
+@dataclass(frozen=True, kw_only=True)
+class OfflineConfig:
+    """The options that all fine-tuning on files has."""
+
+    steps: int | None = None
+    """Maximum number of optimizer steps. Without ``steps`` and ``epochs``: 250 for demonstrations, one pass over
+    preferences."""
+    epochs: int | None = None
+    """Maximum number of passes over the examples of the files."""
+    seed: int = 0
+    resume: bool = False
+    """Resume from the newest complete checkpoint in ``output``; start from the beginning if there is none."""
+    threads: int = 1
+    """Number of torch threads."""
+    model: ModelConfig = field(default_factory=LoraModelConfig, metadata={"variants": model_variants("lora")})
+    length: LengthConfig = field(default_factory=LengthConfig)
+    validation: HeldOutFilesConfig | HeldOutConfig | None = field(
+        default=None, metadata={"variants": HELD_OUT_VARIANTS}
+    )
+    optimizer: OptimizerConfig = field(default_factory=OptimizerConfig)
+    checkpoint: CheckpointConfig | None = field(default_factory=lambda: CheckpointConfig(every=100))
+    loggers: tuple[str, ...] | None = ("tensorboard",)
+    """Trackers that get the metrics, besides the files in ``output``: ``tensorboard``, ``wandb``,
+    ``trackio`` and ``mlflow``, configured by their environment variables such as ``WANDB_PROJECT``; none for none."""
+    progress: bool = True
 
 
-def check_held_out(validation: HeldOutConfig | HeldOutFilesConfig | None, problems: list[str]) -> None:
+def check_offline(config: OfflineConfig, problems: list[str]) -> None:
+    positive(config, "", ("steps", "epochs", "threads"), problems)
+    positive(config.length, "length.", ("max_length",), problems)
+    validation = config.validation
     if isinstance(validation, HeldOutConfig) and not 0 < validation.fraction < 1:
         problems.append(f"validation.fraction={validation.fraction} must be between 0 and 1; validation: null for none")
     if validation is not None:
         positive(validation, "validation.", ("every",), problems)
+    check_optimizer(config.optimizer, problems)
+    check_checkpoint(config.checkpoint, problems)
+    check_loggers(config.loggers, problems)

@@ -211,5 +211,5 @@ def check_role_assignment(
         raise ConfigError(
             f"sampler.backend={sampler.backend} cannot serve several full models, which roles with different weights "
             "require if full weights are synced; use sampler.backend=torch, or let it load adapters "
-            "(model.tuning=lora, model.lora.variant=lora, no sampler.merge_adapters)"
+            "(model.tuning=lora, model.lora.variant=lora, no enable_lora=false in sampler.engine_args)"
         )

@@ -17,7 +17,7 @@ def check_sampler(sampler: SamplerOptions, model: ModelConfig, problems: list[st
     name, backend, variant = sampler.backend, find_backend(sampler.backend), lora_of(model).variant
     if type(sampler) is not backend.options:
         problems.append(f"sampler.backend={name} needs the options {backend.options.__name__}")
-    sampler.check(problems, tuning=model.tuning)
+    sampler.check(problems)
     if deterministic and not backend.deterministic:
         problems.append(
             f"deterministic=True with sampler.backend={name}, whose batches depend on timing; use sampler.backend=torch"

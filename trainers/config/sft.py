@@ -6,23 +6,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any, Literal
 
-from trainers.config.checkpoint import CheckpointConfig, check_checkpoint
 from trainers.config.env import EnvConfig, SamplingConfig, check_env, check_sampling
-from trainers.config.loggers import check_loggers
 from trainers.config.mapping import Variants
-from trainers.config.model import LoraModelConfig, ModelConfig, TinyConfig, check_model, model_variants
-from trainers.config.offline import (
-    HELD_OUT_VARIANTS,
-    FilePaths,
-    HeldOutConfig,
-    HeldOutFilesConfig,
-    LengthConfig,
-    check_held_out,
-    check_length,
-)
-from trainers.config.optimizer import OptimizerConfig, check_optimizer, learning_rate_warnings
+from trainers.config.model import TinyConfig, check_model
+from trainers.config.offline import FilePaths, HeldOutConfig, OfflineConfig, check_offline
+from trainers.config.optimizer import learning_rate_warnings
 from trainers.json_object import JsonObject
-from trainers.option_checks import default, positive, raise_if_any
+from trainers.option_checks import positive, raise_if_any
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -105,40 +95,20 @@ class StopConfig:
 
 
 @dataclass(frozen=True)
-class SftConfig:
+class SftConfig(OfflineConfig):
     """Options of supervised fine-tuning: training the model to reproduce the replies of demonstrations."""
 
     output: str = "runs/sft"
     """Output folder of the run; the model is written to its ``model`` folder."""
-    steps: int = 250
-    """Maximum number of optimizer steps."""
-    epochs: int | None = None
-    """Number of passes over the demonstrations of the files; an alternative to ``steps``."""
     demonstrations_per_step: int = 16
     """Episodes or chats per optimizer step."""
-    seed: int = 0
-    resume: bool = False
-    """Resume from the newest complete checkpoint in ``output``; start from the beginning if there is none."""
-    threads: int = 1
-    """Number of torch threads."""
     env: EnvConfig = field(default_factory=EnvConfig)
-    model: ModelConfig = field(default_factory=LoraModelConfig, metadata={"variants": model_variants("lora")})
     tiny: TinyConfig | None = None
     demonstrations: PolicyDemonstrationConfig | DemonstrationConfig = field(
         default_factory=DemonstrationConfig,
         metadata={"variants": Variants(_demonstrations_type, ("policy",), _owners)},
     )
-    length: LengthConfig = field(default_factory=LengthConfig)
-    validation: HeldOutFilesConfig | HeldOutConfig | None = field(
-        default=None, metadata={"variants": HELD_OUT_VARIANTS}
-    )
-    optimizer: OptimizerConfig = field(default_factory=OptimizerConfig)
     stop: StopConfig | None = None
-    checkpoint: CheckpointConfig | None = field(default_factory=lambda: CheckpointConfig(every=100))
-    loggers: tuple[str, ...] | None = ("tensorboard",)
-    """Trackers that get the metrics, besides the files in ``output``: ``tensorboard``, ``wandb``,
-    ``trackio`` and ``mlflow``, configured by their environment variables such as ``WANDB_PROJECT``; none for none."""
-    progress: bool = True
 
 
 def validate_sft(config: SftConfig) -> list[str]:
@@ -162,23 +132,14 @@ def validate_sft(config: SftConfig) -> list[str]:
         )
     if config.tiny is not None and config.model.path:
         problems.append(f"model.path={config.model.path!r} and tiny, which creates a new model: set only one of them")
-    if config.epochs is not None:
-        if from_policy:
-            problems.append(
-                "epochs with demonstrations.policy: the number of episodes of a policy is unlimited; use steps"
-            )
-        if config.steps != default(config, "steps"):
-            problems.append(f"epochs={config.epochs} and steps={config.steps} are mutually exclusive; set only one")
+    if config.epochs is not None and from_policy:
+        problems.append("epochs with demonstrations.policy: the number of episodes of a policy is unlimited; use steps")
     if from_policy and isinstance(config.validation, HeldOutConfig):
         problems.append(
             "validation.fraction holds out part of demonstrations.file, which is not set; use validation.file"
         )
-    check_length(config.length, problems)
-    check_held_out(config.validation, problems)
-    check_optimizer(config.optimizer, problems)
-    positive(config, "", ("steps", "epochs", "demonstrations_per_step", "threads"), problems)
-    check_checkpoint(config.checkpoint, problems)
-    check_loggers(config.loggers, problems)
+    check_offline(config, problems)
+    positive(config, "", ("demonstrations_per_step",), problems)
     raise_if_any(problems)
     return learning_rate_warnings(config.model, config.optimizer)
 

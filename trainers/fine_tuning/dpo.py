@@ -89,7 +89,7 @@ def dpo(config: DpoConfig) -> DpoResult:
         policy = Policy(config.model, seed=config.seed)
         limit = LengthLimit(config.length, context_length(policy.model))
         data = _Data.of(config, read, ChatRenderer(policy.tokenizer), limit)
-        steps = config.steps or math.ceil((config.epochs or 1) * len(data.train) / config.pairs_per_step)
+        steps = math.ceil(_trained_pairs(config, data) / config.pairs_per_step)
         learner = Learner(policy, config.optimizer, steps, ranks=ranks)
         run = closing.enter_context(
             OfflineRun(
@@ -148,11 +148,17 @@ class _Data:
         return cls(tokenized(train, files), held_out)
 
 
+def _trained_pairs(config: DpoConfig, data: _Data) -> int:
+    """Return how many pairs are trained on, counted as often as they are."""
+    limits = [config.steps * config.pairs_per_step] if config.steps is not None else []
+    if config.epochs is not None or not limits:
+        limits.append((config.epochs or 1) * len(data.train))
+    return min(limits)
+
+
 def _run(config: DpoConfig, run: OfflineRun, learner: Learner, data: _Data) -> DpoResult:
     loss, order = PreferenceLoss(config), EpochOrder(len(data.train), config.seed, "pairs")
-    total = run.steps * config.pairs_per_step
-    if config.steps is None:
-        total = (config.epochs or 1) * len(data.train)
+    total = _trained_pairs(config, data)
     if "ref_train" in run.memory:
         data.ref_train, data.ref_held_out = run.memory["ref_train"], run.memory["ref_held_out"]
     with run.clock("reference"):

@@ -33,9 +33,10 @@ class PreferenceLoss:
     def __call__(self, logp_P2: Tensor, ref_logp_P2: Tensor, tokens_P2: Tensor) -> Tensor:
         """Compute the loss of each pair.
 
-        With the log-ratios to the reference ``h = (log π − log π_ref)(chosen) − (log π − log π_ref)(rejected)``:
+        ``(1 − ε) f(h) + ε f(−h)`` (ε: Mitchell 2023) with the log-ratios to the reference
+        ``h = (log π − log π_ref)(chosen) − (log π − log π_ref)(rejected)`` and f:
 
-        - ``sigmoid``: ``−(1 − ε) log σ(β h) − ε log σ(−β h)`` (Rafailov et al. 2023, equation 7; ε: Mitchell 2023);
+        - ``sigmoid``: ``−log σ(β h)`` (Rafailov et al. 2023, equation 7);
         - ``ipo``: ``(h − 1 / (2 β))²`` (Azar et al. 2023, equation 17);
         - ``hinge``: ``max(0, 1 − β h)`` (Zhao et al. 2023, with the reference of Liu et al. 2023).
 
@@ -48,21 +49,23 @@ class PreferenceLoss:
             The loss of each pair, ``(P,)``.
         """
         config = self.config
-        beta = config.beta
         ratio_P2 = logp_P2 - ref_logp_P2
         if self.normalized:
             ratio_P2 = ratio_P2 / tokens_P2
         margin_P = ratio_P2[:, 0] - ratio_P2[:, 1]
-        if config.loss == "sigmoid":
-            smoothing = config.label_smoothing
-            loss_P = -(1 - smoothing) * logsigmoid(beta * margin_P) - smoothing * logsigmoid(-beta * margin_P)
-        elif config.loss == "ipo":
-            loss_P = (margin_P - 1 / (2 * beta)) ** 2
-        else:
-            loss_P = relu(1 - beta * margin_P)
+        smoothing = config.label_smoothing
+        loss_P = (1 - smoothing) * self._loss(margin_P) + smoothing * self._loss(-margin_P)
         if config.rpo_alpha:
             loss_P = loss_P - config.rpo_alpha * logp_P2[:, 0] / tokens_P2[:, 0]
         return loss_P
+
+    def _loss(self, margin_P: Tensor) -> Tensor:
+        beta = self.config.beta
+        if self.config.loss == "sigmoid":
+            return -logsigmoid(beta * margin_P)
+        if self.config.loss == "ipo":
+            return (margin_P - 1 / (2 * beta)) ** 2
+        return relu(1 - beta * margin_P)
 
     @torch.no_grad()
     def metrics(self, logp_P2: Tensor, ref_logp_P2: Tensor, tokens_P2: Tensor) -> dict[str, Tensor]:

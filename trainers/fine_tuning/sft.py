@@ -45,6 +45,8 @@ _log = logging.getLogger(__name__)
 # Number of demonstrations whose texts a tiny model's tokenizer is trained on.
 _CORPUS = 64
 
+# Maximum number of optimizer steps if the options do not limit them.
+_STEPS = 250
 # Subfolder of the run with the initial tiny model.
 _UNTRAINED = "untrained"
 
@@ -124,9 +126,10 @@ def sft(config: SftConfig, *, env: TrainEnv | None = None) -> SftResult:
         held_out = dataset.held_out
         if isinstance(config.validation, HeldOutFilesConfig):
             held_out = read_examples(config.validation.file, config, renderer, limit)
-        steps = config.steps
+        limits = [config.steps] if config.steps is not None else []
         if config.epochs is not None:
-            steps = math.ceil(config.epochs * dataset.size / config.demonstrations_per_step)
+            limits.append(math.ceil(config.epochs * dataset.size / config.demonstrations_per_step))
+        steps = min(limits, default=_STEPS)
         learner = Learner(policy, config.optimizer, steps, ranks=ranks)
         rule = None
         if config.stop is not None and env is not None and ranks.is_main_process:

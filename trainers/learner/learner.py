@@ -218,8 +218,10 @@ class Learner:
         stats, options = UpdateStats(), algorithm.options
         optimizer_steps = 0
         recompute = options.old_logprobs == "trainer" or (options.old_logprobs == "auto" and self._bounds_clip_rounding)
-        if recompute and options.epochs * options.minibatches > 1:
-            per_token = {**per_token, **self.signals(kept, ["old_logp"])}
+        asked = ["old_logp"] if recompute and options.epochs * options.minibatches > 1 else []
+        if options.kl and self.policy.endpoint is not None:
+            asked.append("ref_logp")
+        per_token = {**per_token, **self.signals(kept, asked)}
         for epoch in range(options.epochs):
             self._value_targets.clear()
             for part, rows in enumerate(split_for_minibatches(kept, per_token, options.minibatches)):
@@ -438,7 +440,8 @@ class Learner:
             "clipped_high": (clipped_N > 0).to(gap_N.dtype),
         }
         if kl_weight:
-            kl_N = kl_to_reference(logp_N, self.policy.reference_logprobs(batch))
+            known_N = batch.targets.get("ref_logp")  # of an endpoint
+            kl_N = kl_to_reference(logp_N, self.policy.reference_logprobs(batch) if known_N is None else known_N)
             loss_N = loss_N + kl_weight * kl_N
             seen["kl"] = kl_N.detach()
         if entropy_weight:

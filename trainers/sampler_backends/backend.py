@@ -25,13 +25,8 @@ class SamplerOptions:
         """Whether adapters are synced merged into the base, as full weights, although the sampler can load them."""
         return False
 
-    def check(self, problems: list[str], *, tuning: str) -> None:
-        """Append a message to ``problems`` for each invalid value. Subclasses also call ``super().check(...)``.
-
-        Args:
-            problems: The messages.
-            tuning: ``model.tuning`` of the run.
-        """
+    def check(self, problems: list[str]) -> None:
+        """Append a message to ``problems`` for each invalid value. Subclasses also call ``super().check(problems)``."""
 
 
 @dataclass(frozen=True)

@@ -14,28 +14,30 @@ class OpenAIOptions(SamplerOptions):
 
     backend: str = "openai"
     url: str = ""
-    """URL of the endpoint, for example ``http://localhost:8000/v1``. The API key is read from OPENAI_API_KEY."""
-    model: str = ""
-    """Name of the base model at the endpoint."""
+    """URL of the endpoint and the base model's name there: ``http://localhost:8000/v1#NAME``. The API key is read from
+    OPENAI_API_KEY."""
     adapter_folder: str = ""
     """A folder that the endpoint can read as well: adapters are written there and loaded from it."""
 
-    def check(self, problems: list[str], *, tuning: str) -> None:
-        super().check(problems, tuning=tuning)
+    def check(self, problems: list[str]) -> None:
+        super().check(problems)
         problems += [
             f"sampler.{name} is missing: sampler.backend=openai requires it"
-            for name in ("url", "model", "adapter_folder")
+            for name in ("url", "adapter_folder")
             if not getattr(self, name)
         ]
+        if self.url and not self.url.rpartition("#")[0]:
+            problems.append(f"sampler.url={self.url!r} has no name of a model; write {self.url}#NAME")
 
 
 def make(options: OpenAIOptions, setup: SamplerSetup) -> Sampler:
     """Create an :class:`~rllm_gym.samplers.OpenAISampler`."""
     from rllm_gym.samplers.openai_compatible import OpenAISampler
 
+    url, _, model = options.url.rpartition("#")
     return OpenAISampler(
-        model=options.model,
-        base_url=options.url,
+        model=model,
+        base_url=url,
         token_ids=True,
         tokenizer=setup.tokenizer,
         adapter_folder=options.adapter_folder,

@@ -9,7 +9,6 @@ from typing import Any
 from rllm_gym.samplers.protocol import Sampler
 from rllm_gym.samplers.vllm.settings import has_cuda
 from trainers.json_object import JsonObject
-from trainers.option_checks import idle
 from trainers.sampler_backends.backend import CacheMemory, SamplerBackend, SamplerOptions, SamplerSetup
 
 # Seconds. The server's default is longer than an episode may take by default.
@@ -22,25 +21,22 @@ class VllmOptions(SamplerOptions):
     """vLLM, in this process (``backend=vllm``) or in a separate one (``backend=vllm-server``)."""
 
     backend: str = "vllm"
-    merge_adapters: bool = False
-    """Sync adapters merged into the base, as full weights: each weight sync is slower and each token faster. DoRA
-    adapters, which vLLM does not load, are always merged."""
     engine_args: JsonObject = field(default_factory=dict)
     """Arguments of ``vllm.EngineArgs``, for example ``gpu_memory_utilization``, the fraction of a GPU's memory for
     weights and cache (0.5 if not given), ``enable_sleep_mode=false``, to keep it during updates, too (with
-    ``asynchrony.steps_ahead=0`` it is freed for them), or ``kv_cache_memory_bytes``, which is 1 GiB on a CPU."""
+    ``asynchrony.steps_ahead=0`` it is freed for them), ``enable_lora=false``, to sync adapters merged into the base, as
+    full weights (each weight sync is slower and each token faster; DoRA adapters, which vLLM does not load, are always
+    merged), or ``kv_cache_memory_bytes``, which is 1 GiB on a CPU."""
 
     @property
     def merges(self) -> bool:
-        return self.merge_adapters
+        return not self.engine_args.get("enable_lora", True)
 
-    def check(self, problems: list[str], *, tuning: str) -> None:
-        super().check(problems, tuning=tuning)
+    def check(self, problems: list[str]) -> None:
+        super().check(problems)
         share = _gpu_share(self)
         if not (isinstance(share, int | float) and 0 < share <= 1):
             problems.append(f"sampler.engine_args: gpu_memory_utilization={share!r} must be in (0, 1]")
-        if tuning == "full":
-            idle(self, "sampler.", ("merge_adapters",), "with model.tuning=full, which has no adapters", problems)
 
 
 def _gpu_share(options: VllmOptions) -> Any:

@@ -15,7 +15,7 @@ from rllm_gym.envs.web.sites.admin.state import (
     Customer,
     Employee,
     Invoice,
-    Line,
+    InvoiceLine,
     Product,
 )
 from rllm_gym.envs.web.sites.people import Person, a_workday, staff
@@ -121,7 +121,7 @@ def _invoices(rng: Random, app: AdminApp, count: int) -> dict[int, Invoice]:
     invoices = {}
     for number, ago in enumerate(days, first):
         sold = rng.sample(products, rng.randint(1, 4))
-        lines = tuple(Line(product.name, rng.randint(1, 12), product.price) for product in sold)
+        lines = tuple(InvoiceLine(product.name, rng.randint(1, 12), product.price) for product in sold)
         issued = app.today - timedelta(days=ago)
         paid = rng.random() < 0.55
         total = sum(line.pieces * line.price for line in lines)

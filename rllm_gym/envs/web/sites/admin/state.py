@@ -56,7 +56,7 @@ class Product:
 
 
 @dataclass(frozen=True)
-class Line:
+class InvoiceLine:
     """A line of an invoice; the price is in cents per piece."""
 
     product: str
@@ -83,7 +83,7 @@ class Invoice:
     customer: int
     issued: date
     due: date
-    lines: tuple[Line, ...]
+    lines: tuple[InvoiceLine, ...]
     paid: bool = False
     refunded: int = 0
     reason: str = ""

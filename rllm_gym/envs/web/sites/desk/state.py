@@ -8,11 +8,11 @@ from datetime import date
 from typing import Any, Generic, TypeVar
 
 from rllm_gym.envs.web.sites.admin.pages import AdminApp
-from rllm_gym.envs.web.sites.admin.state import Invoice, Line
+from rllm_gym.envs.web.sites.admin.state import Invoice, InvoiceLine
 from rllm_gym.envs.web.sites.calendar.pages import CalendarApp
 from rllm_gym.envs.web.sites.http import Handler
 from rllm_gym.envs.web.sites.mail.generate import FullMailbox
-from rllm_gym.envs.web.sites.mail.state import Message
+from rllm_gym.envs.web.sites.mail.state import MailMessage
 from rllm_gym.envs.web.sites.people import Person
 from rllm_gym.envs.web.sites.tracker.pages import TrackerApp
 
@@ -33,7 +33,7 @@ class MailAndSite(Generic[Other, Asked]):
 
     mail: FullMailbox
     other: Other
-    message: Message
+    message: MailMessage
     asked: Asked
 
     def handlers(self) -> Mapping[str, Handler]:
@@ -69,6 +69,6 @@ class RefundRequest:
 
     customer: str
     invoice: Invoice
-    line: Line
+    line: InvoiceLine
     pieces: int
     rightful: bool

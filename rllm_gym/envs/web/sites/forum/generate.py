@@ -6,7 +6,7 @@ from datetime import datetime, time, timedelta
 from random import Random
 
 from rllm_gym.envs.web.sites.forum.pages import ForumApp
-from rllm_gym.envs.web.sites.forum.state import Message, Post, Thread
+from rllm_gym.envs.web.sites.forum.state import Post, PrivateMessage, Thread
 from rllm_gym.envs.web.sites.wording import any_day
 
 BOARDS = {
@@ -208,7 +208,7 @@ def build(seed: int, difficulty: int, *, moderator: bool = False) -> ForumApp:
         forum.subscribe(thread.number, True)
     for subject in ("Welcome to the forum", "About your last post"):
         text = "Please read the rules. They are short." if "Welcome" in subject else "Thank you, that helped me a lot."
-        forum.messages.append(Message(rng.choice(users[1:]), user, subject, text))
+        forum.messages.append(PrivateMessage(rng.choice(users[1:]), user, subject, text))
     return forum
 
 

@@ -410,7 +410,7 @@ def messages(forum: Forum, visit: Visit) -> HtmlPage:
     return HtmlPage("Messages", body, actions=new)
 
 
-def _message(message: state.Message, way: str, other: str) -> Markup:
+def _message(message: state.PrivateMessage, way: str, other: str) -> Markup:
     heading = h("div.split", h("h3", message.subject), h("span.muted.small", f"{way} ", _member(other)))
     return pages.card(heading, pages.paragraphs(message.text))
 

@@ -50,7 +50,7 @@ class Thread:
 
 
 @dataclass(frozen=True, slots=True)
-class Message:
+class PrivateMessage:
     """A private message. ``sender`` or ``recipient`` is the visitor."""
 
     sender: str
@@ -74,7 +74,7 @@ class Forum:
     reports: dict[int, str] = field(default_factory=dict)
     subscriptions: list[int] = field(default_factory=list)
     ignored: list[str] = field(default_factory=list)
-    messages: list[Message] = field(default_factory=list)
+    messages: list[PrivateMessage] = field(default_factory=list)
 
     def facts(self) -> Any:
         return {
@@ -208,7 +208,7 @@ class Forum:
     def send(self, recipient: str, subject: str, text: str) -> None:
         if not any(recipient.lower() == user.lower() for user in self.users):
             raise FormError(f"There is no member called {recipient}.")
-        self.messages.append(Message(self.user, self.member(recipient), subject, text))
+        self.messages.append(PrivateMessage(self.user, self.member(recipient), subject, text))
 
     def lock(self, number: int, on: bool) -> None:
         self._check_moderator()

@@ -7,7 +7,7 @@ from datetime import timedelta
 from random import Random
 
 from rllm_gym.envs.web.sites.mail.pages import MailApp
-from rllm_gym.envs.web.sites.mail.state import Attachment, Message, Rule
+from rllm_gym.envs.web.sites.mail.state import Attachment, MailMessage, Rule
 from rllm_gym.envs.web.sites.people import Person, a_workday, staff
 from rllm_gym.envs.web.sites.wording import long_date, money
 
@@ -143,11 +143,11 @@ class MailDelivery:
         to: tuple[str, ...] = (),
         copy: tuple[str, ...] = (),
         attachments: tuple[Attachment, ...] = (),
-    ) -> Message:
+    ) -> MailMessage:
         app, rng = self.app, self.rng
         before, minute = self.moment(ago)
         number = len(app.messages) + 1
-        message = Message(
+        message = MailMessage(
             number,
             "Inbox",
             sender,

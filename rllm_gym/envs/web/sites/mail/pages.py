@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from rllm_gym.envs.web.sites import pages
 from rllm_gym.envs.web.sites.errors import FormError, NotFound
 from rllm_gym.envs.web.sites.http import Response
-from rllm_gym.envs.web.sites.mail.state import FOLDERS, RULE_FOLDERS, Attachment, Mailbox, Message, Rule
+from rllm_gym.envs.web.sites.mail.state import FOLDERS, RULE_FOLDERS, Attachment, Mailbox, MailMessage, Rule
 from rllm_gym.envs.web.sites.markup import Content, Markup, h, url
 from rllm_gym.envs.web.sites.pages import Frame, HtmlPage, form
 from rllm_gym.envs.web.sites.people import Person, addressed, names_of
@@ -147,7 +147,7 @@ def search(app: MailApp, visit: Visit) -> HtmlPage:
     return HtmlPage("Search", body, aside=_folders(app), query=text)
 
 
-def _list(app: MailApp, visit: Visit, messages: Sequence[Message], path: str, **query: object) -> Content:
+def _list(app: MailApp, visit: Visit, messages: Sequence[MailMessage], path: str, **query: object) -> Content:
     if not messages:
         return h("div.card", "There are no messages here.")
     part = pages.paginate(messages, visit.page(), PER_PAGE)
@@ -176,7 +176,7 @@ def _list(app: MailApp, visit: Visit, messages: Sequence[Message], path: str, **
     ]
 
 
-def _row(message: Message) -> Markup:
+def _row(message: MailMessage) -> Markup:
     to = ", ".join(message.to)
     return h(
         "tr",
@@ -232,13 +232,13 @@ def read(app: MailApp, visit: Visit, number: int) -> HtmlPage:
     )
 
 
-def _quoted(app: MailApp, message: Message) -> Markup | None:
+def _quoted(app: MailApp, message: MailMessage) -> Markup | None:
     """Return the message that is replied to, or the forwarded message."""
     other = app.messages.get(message.answers or message.forwards or 0)
     return _quotation(other) if other else None
 
 
-def _quotation(message: Message) -> Markup:
+def _quotation(message: MailMessage) -> Markup:
     return h("blockquote", f"{message.sender.name} wrote on {message.when}:\n\n{message.text}")
 
 
@@ -251,7 +251,7 @@ def _files(attachments: Sequence[Attachment]) -> Content:
     ]
 
 
-def _actions(message: Message) -> list[Content]:
+def _actions(message: MailMessage) -> list[Content]:
     number = message.number
 
     def act(label: str, act: str, tone: str = "quiet") -> Markup:
@@ -273,7 +273,7 @@ def _actions(message: Message) -> list[Content]:
     ]
 
 
-def _labels(app: MailApp, message: Message) -> Markup:
+def _labels(app: MailApp, message: MailMessage) -> Markup:
     target = f"/message/{message.number}/act"
     rest = [label for label in app.labels if label not in message.labels]
     return h(

@@ -24,7 +24,7 @@ class Attachment:
 
 
 @dataclass(frozen=True)
-class Message:
+class MailMessage:
     """A message.
 
     Attributes:
@@ -102,7 +102,7 @@ class Mailbox:
     me: Person
     contacts: list[Person]
     labels: list[str]
-    messages: dict[int, Message] = field(default_factory=dict)
+    messages: dict[int, MailMessage] = field(default_factory=dict)
     rules: list[Rule] = field(default_factory=list)
 
     def facts(self) -> dict[str, Any]:
@@ -136,11 +136,11 @@ class Mailbox:
 
     # Queries
 
-    def in_folder(self, folder: str) -> list[Message]:
+    def in_folder(self, folder: str) -> list[MailMessage]:
         """Return the messages of a folder, newest first."""
         return _newest_first(message for message in self.messages.values() if message.folder == folder)
 
-    def with_label(self, label: str) -> list[Message]:
+    def with_label(self, label: str) -> list[MailMessage]:
         """Return the messages with a label, newest first, from every folder except Spam and Bin."""
         return _newest_first(
             message
@@ -148,7 +148,7 @@ class Mailbox:
             if label in message.labels and message.folder not in ("Spam", "Bin")
         )
 
-    def search(self, text: str) -> list[Message]:
+    def search(self, text: str) -> list[MailMessage]:
         """Return the messages that contain every word, except those in Spam and Bin.
 
         ``from:``, ``to:``, ``subject:`` and ``label:`` restrict a word to a field.
@@ -171,7 +171,7 @@ class Mailbox:
 
     # Changes
 
-    def open(self, number: int) -> Message | None:
+    def open(self, number: int) -> MailMessage | None:
         """Return a message and mark it as read, or return ``None`` if it does not exist."""
         message = self.messages.get(number)
         if message is not None:
@@ -208,7 +208,7 @@ class Mailbox:
         copy: Iterable[str] = (),
         answers: int | None = None,
         forwards: int | None = None,
-    ) -> Message:
+    ) -> MailMessage:
         """Send a message and put it into the folder Sent.
 
         Raises:
@@ -219,7 +219,7 @@ class Mailbox:
             raise FormError("Nobody stands in the To line.")
         number = max(self.messages, default=0) + 1
         passed_on = self.messages.get(forwards) if forwards is not None else None
-        message = Message(
+        message = MailMessage(
             number,
             "Sent",
             self.me,
@@ -254,22 +254,22 @@ class Mailbox:
             raise FormError("There is no such rule.")
         del self.rules[index]
 
-    def _get(self, number: int) -> Message:
+    def _get(self, number: int) -> MailMessage:
         message = self.messages.get(number)
         if message is None:
             raise FormError(f"There is no message {number}.")
         return message
 
-    def _put(self, message: Message, **changes: Any) -> Message:
+    def _put(self, message: MailMessage, **changes: Any) -> MailMessage:
         message = self.messages[message.number] = replace(message, **changes)
         return message
 
 
-def _newest_first(messages: Iterable[Message]) -> list[Message]:
+def _newest_first(messages: Iterable[MailMessage]) -> list[MailMessage]:
     return sorted(messages, key=lambda message: (message.day, message.minute, message.number), reverse=True)
 
 
-def _matches(message: Message, word: str) -> bool:
+def _matches(message: MailMessage, word: str) -> bool:
     sender = f"{message.sender.name} {message.sender.email}"
     recipients = " ".join((*message.to, *message.copy))
     places = {

@@ -9,7 +9,7 @@ from random import Random
 from rllm_gym.envs.web.sites.fields import amount
 from rllm_gym.envs.web.sites.mail.generate import MATTERS, SUBJECTS, Bill, FullMailbox, build
 from rllm_gym.envs.web.sites.mail.pages import ORIGIN, PER_PAGE
-from rllm_gym.envs.web.sites.mail.state import RULE_FOLDERS, Mailbox, Message, Rule
+from rllm_gym.envs.web.sites.mail.state import RULE_FOLDERS, Mailbox, MailMessage, Rule
 from rllm_gym.envs.web.sites.moves import Click, Fill, Move, Moves, Select
 from rllm_gym.envs.web.sites.task import WebTask, WebTaskTemplate, change_task, infeasible_task, question_task
 from rllm_gym.envs.web.sites.wording import FIRST_NAMES, MONTHS, listed, long_date, money
@@ -34,12 +34,12 @@ def find(text: str) -> Moves:
     return Fill("Search mail", text), Click("button", "Search")
 
 
-def read(message: Message) -> Moves:
+def read(message: MailMessage) -> Moves:
     """Return the moves from any page to a message."""
     return *find(f"subject:{message.subject}"), Click("link", message.subject)
 
 
-def tick(app: Mailbox, query: str, wanted: Sequence[Message], *act: Move, leaves: bool = False) -> list[Move]:
+def tick(app: Mailbox, query: str, wanted: Sequence[MailMessage], *act: Move, leaves: bool = False) -> list[Move]:
     """Return the moves that search, select the wanted messages page by page, and act on each page's selection.
 
     Args:
@@ -64,12 +64,12 @@ def tick(app: Mailbox, query: str, wanted: Sequence[Message], *act: Move, leaves
 # Selection
 
 
-def _from_colleagues(app: FullMailbox) -> list[Message]:
+def _from_colleagues(app: FullMailbox) -> list[MailMessage]:
     known = {person.email for person in app.colleagues}
     return [message for message in app.in_folder("Inbox") if message.sender.email in known]
 
 
-def _described(rng: Random, message: Message) -> str:
+def _described(rng: Random, message: MailMessage) -> str:
     return rng.choice(
         (
             f"the message “{message.subject}” from {message.sender.name}",

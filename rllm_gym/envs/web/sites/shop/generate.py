@@ -11,8 +11,8 @@ from rllm_gym.envs.web.sites.shop.state import (
     SHIPPING,
     Address,
     Coupon,
-    Line,
     Order,
+    OrderLine,
     Product,
     Shop,
 )
@@ -113,7 +113,7 @@ def _fill_orders(shop: Shop, rng: Random, difficulty: int) -> None:
         for _ in range(rng.choice((1, 1, 2, 3))):
             product = shop.products.get(next(goods, 0))
             if product:
-                lines.append(Line(product, rng.choice(product.colours or ("",)), rng.choice((1, 1, 1, 2, 3))))
+                lines.append(OrderLine(product, rng.choice(product.colours or ("",)), rng.choice((1, 1, 1, 2, 3))))
         if not lines:
             break
         newest = count - 1 - place

@@ -10,7 +10,7 @@ from rllm_gym.envs.web.sites.errors import NotFound
 from rllm_gym.envs.web.sites.markup import Content, Markup, h, join, url
 from rllm_gym.envs.web.sites.pages import Frame, HtmlPage, form
 from rllm_gym.envs.web.sites.shop import state
-from rllm_gym.envs.web.sites.shop.state import Address, Line, Order, Product, Shop
+from rllm_gym.envs.web.sites.shop.state import Address, Order, OrderLine, Product, Shop
 from rllm_gym.envs.web.sites.site import Redirect, Site, SiteApp, Visit, whole_number
 from rllm_gym.envs.web.sites.wording import long_date, money, plural, short_date
 
@@ -273,7 +273,7 @@ def basket(shop: Shop, visit: Visit) -> HtmlPage:
     )
 
 
-def _basket_row(line: Line) -> list[Content]:
+def _basket_row(line: OrderLine) -> list[Content]:
     key = {"product": line.product.number, "colour": line.colour}
     fixed = [pages.hidden(name, value) for name, value in key.items()]
     quantity = h(
@@ -294,7 +294,7 @@ def _basket_row(line: Line) -> list[Content]:
     ]
 
 
-def _summary(shop: Shop, lines: list[Line], code: str) -> Markup:
+def _summary(shop: Shop, lines: list[OrderLine], code: str) -> Markup:
     goods, discount = shop.goods(lines), shop.discount(lines, code)
     pairs: list[tuple[str, Content]] = [("Goods", money(goods))]
     if code:
@@ -400,7 +400,7 @@ def order(shop: Shop, visit: Visit, number: int) -> HtmlPage:
     return HtmlPage(f"Order {number}", body, trail=[("Your orders", "/orders")], actions=cancel or None)
 
 
-def _order_row(shop: Shop, order: Order, line: Line) -> list[Content]:
+def _order_row(shop: Shop, order: Order, line: OrderLine) -> list[Content]:
     back: Content = line.returned and f"Return asked for: {line.returned}"
     if not back and shop.returnable(order):
         back = pages.dialog(

@@ -84,7 +84,7 @@ class Address:
 
 
 @dataclass(slots=True)
-class Line:
+class OrderLine:
     """A quantity of a product, in one colour if it has several. ``price`` is the unit price in cents."""
 
     product: Product
@@ -104,7 +104,7 @@ class Line:
 class Order:
     number: int
     day: date
-    lines: list[Line]
+    lines: list[OrderLine]
     status: str
     address: Address
     shipping: str
@@ -142,7 +142,7 @@ class Shop:
     default_address: str
     orders: list[Order]
     seed: int
-    basket: list[Line] = field(default_factory=list)
+    basket: list[OrderLine] = field(default_factory=list)
     coupon: str = ""
     wishes: list[int] = field(default_factory=list)
     reviews: dict[int, Review] = field(default_factory=dict)
@@ -195,10 +195,10 @@ class Shop:
             written.append(Review(author, stars, text.split(".")[0], text))
         return written
 
-    def goods(self, lines: list[Line]) -> int:
+    def goods(self, lines: list[OrderLine]) -> int:
         return sum(line.product.price * line.quantity for line in lines)
 
-    def discount(self, lines: list[Line], code: str) -> int:
+    def discount(self, lines: list[OrderLine], code: str) -> int:
         """Return the discount in cents, rounded down."""
         return self.goods(lines) * self.coupons[code].percent // 100 if code else 0
 
@@ -219,7 +219,7 @@ class Shop:
         if line:
             line.quantity += quantity
         else:
-            self.basket.append(Line(product, colour, quantity))
+            self.basket.append(OrderLine(product, colour, quantity))
 
     def set_quantity(self, number: int, colour: str, quantity: int) -> None:
         """Set the quantity of a basket line; 0 removes it."""
@@ -264,7 +264,7 @@ class Shop:
         self.basket, self.coupon = [], ""
         return order
 
-    def _line(self, number: int, colour: str) -> Line | None:
+    def _line(self, number: int, colour: str) -> OrderLine | None:
         return next((x for x in self.basket if x.product.number == number and x.colour == colour), None)
 
     def _check_stock(self, product: Product, colour: str, quantity: int) -> None:
