@@ -14,8 +14,9 @@ class OpenAIOptions(SamplerOptions):
 
     backend: str = "openai"
     url: str = ""
-    """URL of the endpoint and the base model's name there: ``http://localhost:8000/v1#NAME``. The API key is read from
-    OPENAI_API_KEY."""
+    """URL of the endpoint, for example ``http://localhost:8000/v1``. If the base model's name there is not
+    ``model.path``, as it is by default in a vLLM server, it follows: ``http://localhost:8000/v1#NAME``. The API key is
+    read from OPENAI_API_KEY."""
     adapter_folder: str = ""
     """A folder that the endpoint can read as well: adapters are written there and loaded from it."""
 
@@ -26,17 +27,15 @@ class OpenAIOptions(SamplerOptions):
             for name in ("url", "adapter_folder")
             if not getattr(self, name)
         ]
-        if self.url and not self.url.rpartition("#")[0]:
-            problems.append(f"sampler.url={self.url!r} has no name of a model; write {self.url}#NAME")
 
 
 def make(options: OpenAIOptions, setup: SamplerSetup) -> Sampler:
     """Create an :class:`~rllm_gym.samplers.OpenAISampler`."""
     from rllm_gym.samplers.openai_compatible import OpenAISampler
 
-    url, _, model = options.url.rpartition("#")
+    url, _, model = options.url.partition("#")
     return OpenAISampler(
-        model=model,
+        model=model or setup.model_path(),
         base_url=url,
         token_ids=True,
         tokenizer=setup.tokenizer,
