@@ -56,9 +56,9 @@ class ProgramValues:
         before = -1
         while len(self._returned) > before:
             before = len(self._returned)
-            for source, targets in flows:
+            for source, reached in flows:
                 if not source.isdisjoint(self._returned):
-                    self._returned |= targets
+                    self._returned |= reached
             for call in calls:
                 self._returned |= self._received(call, functions)
         self._given.update(*(names for call in calls if self._is_program(call) for names, _ in call.values))

@@ -167,7 +167,7 @@ class Runner:
             others = expected()
         except Exception:  # what is made from nothing is not there
             return
-        self._shorter |= any(_is_sized(item) and not isinstance(item, Mapping) and len(item) > count for item in others)
+        self._shorter |= any(_is_sized(item) and len(item) > count for item in others)
 
     def _entered(self, number: int, values: Any) -> Iterator[Any]:
         """Yield the items of a result of the program; record whether there never is one."""
@@ -266,8 +266,11 @@ class _ReachChecker(_StatementTransformer):
     visit_AsyncWith = visit_With
 
     def visit_For(self, node: ast.For | ast.AsyncFor) -> Any:
+        asserts = any(map(_asserts, node.body))
+        if asserts:
+            self._follow_length(node, node.body)
         self.generic_visit(node)
-        if not any(map(_asserts, node.body)):
+        if not asserts:
             return node
         number = ast.Constant(next(self._numbers))
         ended, ran = (
@@ -276,7 +279,6 @@ class _ReachChecker(_StatementTransformer):
             )
             for name in ("_rllm_ended", "_rllm_ran")
         )
-        self._follow_length(node, node.body)
         node.body.insert(0, ran)
         return [node, ended]
 
@@ -289,51 +291,40 @@ class _ReachChecker(_StatementTransformer):
             loop: The loop, or one of a generator.
             within: What is done with each item.
         """
-        values, target = loop.iter, loop.target
-        if self._values is None or not isinstance(values, ast.Call) or not values.args:
+        if self._values is None:
             return
-        name, first = _called(values), values.args[0]
-        index: ast.expr | None = None
-        if name == "enumerate" and len(values.args) == 1 and isinstance(target, ast.Tuple):
-            index, sized = target.elts[0], first
-        elif name == "range" and len(values.args) == 1 and isinstance(first, ast.Call) and _called(first) == "len":
-            index, sized = target, first.args[0]
-        for item in (values, first):
+        for item in (loop.iter, *(loop.iter.args[:1] if isinstance(loop.iter, ast.Call) else ())):
             if isinstance(item, ast.Call):
                 self._pair(item)
+        index, sized = _indexing(loop)
         if not isinstance(index, ast.Name) or not self._values.is_returned(sized) or self._values.is_measured(sized):
             return
-        others = [
+        indexed = [
             item.value
             for part in within
             for item in nodes(part)
-            if isinstance(item, ast.Subscript) and getattr(item.slice, "id", "") == index.id
+            if isinstance(item, ast.Subscript) and _variable(item.slice) == index.id
         ]
-        others = [item for item in others if self._values.is_expected(item)]
-        if others:
+        others = [item for item in indexed if self._values.is_expected(item)]
+        of_itself = not isinstance(loop.iter, ast.Name) or any(_variable(item) == loop.iter.id for item in indexed)
+        if others and of_itself:
             made = ast.Lambda(ast.arguments([], [], None, [], [], None, []), ast.Tuple(others, ast.Load()))
-            loop.iter = ast.copy_location(ast.Call(ast.Name("_rllm_indexed", ast.Load()), [made, values], []), values)
+            new = ast.Call(ast.Name("_rllm_indexed", ast.Load()), [made, loop.iter], [])
+            loop.iter = ast.copy_location(new, loop.iter)
 
     def _pair(self, call: ast.Call) -> None:
         """Let zip() record whether a result of the program ends before what the test expects."""
         assert self._values is not None
-        recorded = _called(call) == "_rllm_side_by_side"
-        function = call.args[1] if recorded else call.func
-        values = call.args[2 if recorded else 0 :]
-        if getattr(function, "id", "") != "zip" or any(isinstance(item, ast.Starred) for item in values):
+        if _called(call) != "zip" or any(isinstance(item, ast.Starred) for item in call.args):
             return
         roles = "".join(
             "e" if self._values.is_expected(item)
             else "r" if self._values.is_returned(item) and not self._values.is_measured(item)
             else "?"
-            for item in values
+            for item in call.args
         )  # fmt: skip
         if "e" in roles and "r" in roles:
-            new = ast.Call(ast.Name("_rllm_pairing", ast.Load()), [ast.Constant(roles), function], [])
-            if recorded:
-                call.args[1] = new
-            else:
-                call.func = new
+            call.func = ast.Call(ast.Name("_rllm_pairing", ast.Load()), [ast.Constant(roles), call.func], [])
 
     def _required(self, assertion: ast.expr) -> list[ast.comprehension]:
         """Return the loops over results of the program in which something is said of all items."""
@@ -372,6 +363,7 @@ class _ReachChecker(_StatementTransformer):
 
     def _recording(self, statement: ast.stmt) -> ast.stmt:
         """Let a statement record whether there is anything in what it compares item by item."""
+        self._follow_generators(statement)
         for item in nodes(statement):
             for name, value in ast.iter_fields(item):
                 if isinstance(value, ast.BinOp | ast.Compare) and not isinstance(item, ast.Assert):
@@ -388,7 +380,6 @@ class _ReachChecker(_StatementTransformer):
                 self._record_comprehension(item.left)
         if isinstance(statement, ast.Assert):
             statement.test = self._identity(statement.test)
-        self._follow_generators(statement)
         return statement
 
     def _identity(self, test: ast.expr) -> ast.expr:
@@ -408,10 +399,10 @@ class _ReachChecker(_StatementTransformer):
                     self._follow_length(loop, [item.elt, *loop.ifs, *item.generators[at + 1 :]])
 
     def _recording_calls(self, node: ast.AST) -> None:
+        self._follow_generators(node)
         for item in nodes(node):
             if isinstance(item, ast.Call):
                 self._record_calls(item)
-        self._follow_generators(node)
 
     def visit_Return(self, node: ast.Return) -> Any:
         self._recording_calls(node)
@@ -447,7 +438,11 @@ class _ReachChecker(_StatementTransformer):
             self._record_items(values.generators[0].iter)
 
     def _record_items(self, values: ast.expr) -> None:
-        if isinstance(values, ast.Call) and len(values.args) > {"zip": 1, "map": 2}.get(_called(values), 99):
+        if not isinstance(values, ast.Call):
+            return
+        paired = isinstance(values.func, ast.Call) and _called(values.func) == "_rllm_pairing"
+        name = "zip" if paired else _called(values)
+        if len(values.args) > {"zip": 1, "map": 2}.get(name, 99):
             new = self._call("_rllm_side_by_side", values.func, values.args)
             values.func, values.args = new.func, new.args
 
@@ -467,6 +462,32 @@ class _ReachChecker(_StatementTransformer):
             return body
         enter, leave = (ast.parse(f"_rllm_stops.{change}").body for change in ("append(1)", "pop()"))
         return [ast.copy_location(item, body[0]) for item in (*enter, ast.Try(body, [], [], leave))]
+
+
+def _indexing(loop: ast.For | ast.AsyncFor | ast.comprehension) -> tuple[ast.expr | None, ast.expr]:
+    """Return the target of a loop that takes each index or key of something, and what this is."""
+    values, target = loop.iter, loop.target
+    if isinstance(values, ast.Name):
+        return target, values
+    first = target.elts[0] if isinstance(target, ast.Tuple) and target.elts else None
+    if not isinstance(values, ast.Call):
+        return None, values
+    name = _called(values)
+    if name == "items" and isinstance(values.func, ast.Attribute):
+        return first, values.func.value
+    within = values.args[0] if values.args else values
+    if name == "enumerate":
+        return first, within
+    if name == "range" and len(values.args) == 1 and isinstance(within, ast.Call) and _called(within) == "len":
+        return target, within.args[0]
+    return None, values
+
+
+def _variable(node: ast.expr) -> str:
+    """Return the variable that this is, or the one from which a number is subtracted."""
+    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Sub) and isinstance(node.right, ast.Constant):
+        node = node.left
+    return node.id if isinstance(node, ast.Name) else ""
 
 
 def _is_array(value: Any) -> bool:

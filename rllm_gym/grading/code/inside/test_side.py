@@ -39,7 +39,7 @@ MODULE = "test_solution"
 _MAIN = "__main__"
 """Module name of a test made of statements: some start with ``if __name__ == "__main__"``."""
 _MAX_CONSTANTS = 200
-_ITEM_BY_ITEM = re.compile(r"\b(all|enumerate|range|zip)\(")
+_ITEM_BY_ITEM = re.compile(r"\bfor\b|\bzip\(")
 
 
 def _constants(trees: list[ast.Module]) -> list[Any]:
