@@ -59,6 +59,8 @@ class TestReport:
     which the arguments of the one depend, and those of the other."""
     altered_equality: bool | None = None
     """The answer of such a comparison in a run in which one of these requests was altered; ``None``: not reached."""
+    altered_refused: bool = False
+    """Whether the program raised an exception for the altered arguments."""
     altered_to_same: bool = False
     """Whether both of its objects were made from the same arguments then."""
     extreme: tuple[str, ...] = ()
@@ -183,6 +185,7 @@ class Relay:
                 reported.suppressed = message["suppressed"] is True
                 altered = message["altered_equality"]
                 reported.altered_equality = altered if type(altered) is bool else None
+                reported.altered_refused = message["altered_refused"] is True
                 reported.altered_to_same = message["altered_to_same"] is True
                 reported.unsupported = tuple(str(item) for item in message["unsupported"])
                 reported.ungradable = str(message["ungradable"])

@@ -18,7 +18,7 @@ _EXTREME = 1e150
 """Products of two numbers from this size on may be infinite."""
 _LARGE = 8.1e148
 _MENTIONED = {
-    "infinite": re.compile(r"(?<![a-z])(is_?)?(inf|finite)(?![a-z])|infinit|\de\+?\d{3}"),
+    "infinite": re.compile(r"(?<![a-z])(is_?)?(neg|pos)?(inf|finite)(?![a-z])|infinit|\de\+?\d{3}"),
     "nan": re.compile(
         r"(?<![a-z])((is|equal)_?)?nan(?![a-z])|nan_ok|isfinite|\b(?P<same>\w+(\([^()]*\))?) != (?P=same)"
     ),

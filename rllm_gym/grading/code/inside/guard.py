@@ -128,6 +128,8 @@ class GuardedPeer(Peer):
         on which the arguments of the first depend, and those of the second."""
         self.altered_equality: bool | None = None
         """The answer of the equality that was named in ``alter``; ``None`` if it was not reached."""
+        self.altered_refused = False
+        """Whether the program raised an exception for the altered arguments."""
         self.altered_to_same = False
         """Whether both of its objects were made from the same arguments then: that they are equal shows nothing."""
         self.test_text = ""
@@ -207,6 +209,9 @@ class GuardedPeer(Peer):
         result: Any = _RAISED
         try:
             result = super().ask(operation, *operands)
+        except Exception:
+            self.altered_refused |= self._alter is not None and number == self._alter[0] and not polled
+            raise
         finally:
             changed, touched = self.heap.changed_by_other[lists:], self.served.changed[objects:]
             if operation == "exit":
@@ -238,7 +243,7 @@ class GuardedPeer(Peer):
             self._check_constant(operation, operands, result)
         if operands and number >= 0 and not polled and operation not in _NO_VALUES:
             self._note_lineage(number, operation, operands, result)
-            if operation == "call" and result is not _RAISED:
+            if operation == "call":
                 self._note_return(number, operands, result)
         if self._returned is not None and number == self._returned[0] and received:
             return self._replaced(result, received, self._returned[1])

@@ -704,6 +704,13 @@ class UnittestRunner(Runner):
 
         # Many files end with a bare call of it; the tests are found and run here.
         unittest.main = lambda *args, **kwargs: None  # type: ignore[assignment]
+        assert_is, noted = unittest.TestCase.assertIs, self._module.__dict__["_rllm_is"]
+
+        def assert_same(case: Any, first: Any, second: Any, msg: Any = None) -> None:
+            noted(first, second)
+            assert_is(case, first, second, msg)
+
+        unittest.TestCase.assertIs = assert_same  # type: ignore[method-assign, assignment]
         try:
             self._execute(self._tree)
         except ConversationError:

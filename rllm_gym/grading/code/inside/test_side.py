@@ -176,6 +176,7 @@ class TestSide:
                     "suppressed": self.suppressed,
                     "same_objects": self.peer.same_objects,
                     "altered_equality": self.peer.altered_equality,
+                    "altered_refused": self.peer.altered_refused,
                     "altered_to_same": self.peer.altered_to_same,
                     "extreme": self.peer.extreme.unexpected(self.peer.test_text),
                     "orders": self.peer.orders,
