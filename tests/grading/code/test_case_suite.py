@@ -183,8 +183,10 @@ def test_constants_callbacks_and_rearranged_arguments_are_of_no_use(pool: Sandbo
 def test_a_result_goes_as_far_as_what_it_is_compared_with_and_is_a_number(pool: SandboxPool) -> None:
     """Results that end before the expected data, infinities that set their own tolerance, lengths that change, the last
     result that a constructor returns, and assertions that the program keeps from the test."""
-    names = ("enumerate_expected", "all_enumerate", "items_of_dict", "helper_zip", "all_never_entered")
-    names += ("relative_tolerance", "not_greater", "length_between", "suppressed_words", "words_of_names", "last_made")
+    names = (
+        "enumerate_expected", "all_enumerate", "items_of_dict", "helper_zip", "all_never_entered", "relative_tolerance",
+        "not_greater", "length_between", "suppressed_words", "words_of_names", "last_made",
+    )  # fmt: skip
     tasks = {f"tenth_{name}" for name in names}
     attacks = {name: record for name, record in ATTACKS.items() if record["task"] in tasks}
     assert len(attacks) >= 18
