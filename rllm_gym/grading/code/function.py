@@ -14,6 +14,7 @@ from importlib.resources import files
 from rllm_gym.core import TaskError
 from rllm_gym.grading.code.determinism import may_vary
 from rllm_gym.grading.code.inside.argument_mutation import ALTERATIONS, MUTATIONS
+from rllm_gym.grading.code.inside.extreme_numbers import CHANGES
 from rllm_gym.grading.code.relay import ProtocolViolation, Relay, TestReport
 from rllm_gym.grading.code.ungradable import ungradable_reason
 from rllm_gym.grading.code.verdict import TESTS_MEMORY_MB, CodeVerdict, FunctionTests, TestOutcome, bounded
@@ -37,9 +38,18 @@ async def grade_function(
     if not verdict.correct:
         return verdict
     varies = may_vary(source)
-    if any(report.claims.values()):
+    if report.extreme:
+        verdict = await _check_extreme_numbers(pool, source, tests, verdict)
+    # A test whose assertions fail on purpose does not pass if the program learns of no failure.
+    if (
+        verdict.correct
+        and report.suppressed
+        and _verdict(*await _run(pool, source, tests, True, False, hide=True)).correct
+    ):
+        verdict = _failed(verdict, "calls", _SUPPRESSED)
+    if verdict.correct and any(report.claims.values()):
         verdict = await _check_other_objects(pool, source, tests, report, verdict)
-    if verdict.correct and report.believed_equalities:
+    if verdict.correct and (report.believed_equalities or report.same_objects):
         verdict = await _check_equality_claims(pool, source, tests, report, verdict, varies)
     if verdict.correct and report.changing_calls:
         verdict = await _check_mutated_arguments(pool, source, tests, report, verdict, varies)
@@ -50,6 +60,22 @@ async def grade_function(
         verdict = _verdict(*await _run(pool, source, tests, True, show_expected))
         if not verdict.correct:
             break
+    return verdict
+
+
+async def _check_extreme_numbers(
+    pool: SandboxPool, source: str, tests: FunctionTests, verdict: CodeVerdict
+) -> CodeVerdict:
+    """Fail a program that passes because a number of it is infinite or undefined: of which sign makes no difference.
+
+    A test that expects infinity fails with minus infinity too, and one that expects a large number with no large one.
+    """
+    seed = _random.randrange(1 << 62)
+    by_sign, by_size = [
+        (await _run(pool, source, tests, False, False, extreme=change, seed=seed))[0] for change in CHANGES
+    ]
+    if by_size.failures - by_sign.failures:
+        return _failed(verdict, "numbers", _INFINITE)
     return verdict
 
 
@@ -76,16 +102,23 @@ async def _check_equality_claims(
     pool: SandboxPool, source: str, tests: FunctionTests, report: TestReport, verdict: CodeVerdict, varies: bool
 ) -> CodeVerdict:
     """Fail a program whose objects stay equal when the test makes one of them from other values."""
-    claims = report.believed_equalities
-    chosen = _random.sample(claims, min(_MAX_CLAIMS, len(claims)))
-    first = -(-(_MAX_AGAIN if varies else _MIN_CHECKS) // len(chosen))
+    claims, same = (
+        _random.sample(found, min(_MAX_CLAIMS, len(found)))
+        for found in (report.believed_equalities, report.same_objects)
+    )
+    first = -(-(_MAX_AGAIN if varies else _MIN_CHECKS) // (len(claims) or 1))
 
-    def comparison(requests: list[int], altered_requests: list[int]) -> Callable[[int, int], Awaitable[bool | None]]:
+    def comparison(
+        requests: list[int], altered_requests: list[int], *, known: bool = False
+    ) -> Callable[[int, int], Awaitable[bool | None]]:
+        """Return a function that compares in a run with altered requests; with ``known`` values that are no errors."""
         order = _random.sample(altered_requests, len(altered_requests))
 
         async def equal(number: int, seed: int) -> bool | None:
             alteration = (order[number % len(order)], ALTERATIONS[number % len(ALTERATIONS)], requests)
             altered, ended = await _run(pool, source, tests, False, False, alteration=alteration, seed=seed)
+            if known and altered.altered_refused:
+                return None
             # Where the comparison was not reached, the tests noticed the other values before it.
             answer = altered.altered_equality
             if answer and altered.altered_to_same:
@@ -101,7 +134,17 @@ async def _check_equality_claims(
         equal = comparison(one, both)
         return not both or any([await equal(n, _random.randrange(1 << 62)) for n in range(_MAX_AGAIN)])
 
-    if any(await asyncio.gather(*(always_equal(*claim) for claim in chosen))):
+    async def always_same(one: list[int], other: list[int]) -> bool:
+        least = _MAX_AGAIN if varies else _MIN_CHECKS
+        for requests in (other, one):
+            # One of few names, such as those of an enumeration, is replaced by no name more often than by another one.
+            passes = comparison(requests, requests, known=True)
+            if not await _nearly_always(passes, least, varies, _EQUALITY_CHECKS, _MAX_UNEQUAL):
+                return False
+        return True
+
+    checks = [*(always_equal(*claim) for claim in claims), *(always_same(*pair) for pair in same)]
+    if any(await asyncio.gather(*checks)):
         return _failed(verdict, "equality", _ALWAYS_EQUAL)
     return verdict
 
@@ -287,6 +330,8 @@ _PROBES = 4
 """In how many runs objects like those of the test are made, if the program compares its objects. One that orders them
 by what was made first passes one run in ten."""
 _ALWAYS_EQUAL = "its objects are equal whatever they are made of"
+_INFINITE = "a number is infinite or undefined where the test expects any other one"
+_SUPPRESSED = "the program suppressed a failed assertion of a function that it called, which the test does not need"
 _MADE_FIRST = "its objects are ordered by which of them was made first"
 _OTHERS_MATTER = "whether its objects are equal or in order depends on which others there are"
 
@@ -305,6 +350,8 @@ async def _run(
     mutation: tuple[int, str, bool] | None = None,
     alteration: tuple[int, str, list[int]] | None = None,
     probe: bool = False,
+    extreme: str = "",
+    hide: bool = False,
     seed: int | None = None,
 ) -> tuple[TestReport, ProgramResult | None]:
     """Run both sides; return what the test side reported, and how the program ended if it ended before answering."""
@@ -337,6 +384,8 @@ async def _run(
         "mutation": mutation,
         "alter": alteration,
         "probe": probe,
+        "extreme": extreme,
+        "hide_failures": hide,
         "seed": seed,
         "weak": "weakref" in source,
     }

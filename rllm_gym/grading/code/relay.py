@@ -52,10 +52,19 @@ class TestReport:
     believed_equalities: tuple[tuple[list[int], list[int]], ...] = ()
     """Comparisons in which the program's claim of equality was accepted: the requests on which only one of the two
     objects depends, and those on which both do."""
+    suppressed: bool = False
+    """Whether the program suppressed failed assertions of functions that it called, which may fail on purpose."""
+    same_objects: tuple[tuple[list[int], list[int]], ...] = ()
+    """For each object that the program returned from two functions, and that is compared with itself: the requests on
+    which the arguments of the one depend, and those of the other."""
     altered_equality: bool | None = None
     """The answer of such a comparison in a run in which one of these requests was altered; ``None``: not reached."""
+    altered_refused: bool = False
+    """Whether the program raised an exception for the altered arguments."""
     altered_to_same: bool = False
     """Whether both of its objects were made from the same arguments then."""
+    extreme: tuple[str, ...] = ()
+    """The kinds of numbers, ``"infinite"`` and ``"nan"``, that the program returned and the test does not mention."""
     orders: int = 0
     """How many comparisons by order there were of two objects of the program."""
     claims: dict[str, bool] = field(default_factory=dict)
@@ -165,14 +174,18 @@ class Relay:
                 reported.changing_calls = tuple((int(number), str(kind)) for number, kind in message["changing"])
                 reported.requests = int(message["requests"])
                 reported.mutation_result = str(message["mutation_result"])
-                reported.believed_equalities = tuple(
-                    ([int(item) for item in one], [int(item) for item in both]) for one, both in message["believed"]
+                reported.believed_equalities, reported.same_objects = (
+                    tuple(([int(item) for item in one], [int(item) for item in two]) for one, two in message[key])
+                    for key in ("believed", "same_objects")
                 )
+                reported.extreme = tuple(str(kind) for kind in message["extreme"])
                 reported.orders = int(message["orders"])
                 reported.claims = {str(name): answer is True for name, answer in dict(message["claims"]).items()}
                 reported.probed_orders = tuple(item is True for item in message["probed_orders"])
+                reported.suppressed = message["suppressed"] is True
                 altered = message["altered_equality"]
                 reported.altered_equality = altered if type(altered) is bool else None
+                reported.altered_refused = message["altered_refused"] is True
                 reported.altered_to_same = message["altered_to_same"] is True
                 reported.unsupported = tuple(str(item) for item in message["unsupported"])
                 reported.ungradable = str(message["ungradable"])

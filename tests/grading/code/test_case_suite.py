@@ -180,6 +180,27 @@ def test_constants_callbacks_and_rearranged_arguments_are_of_no_use(pool: Sandbo
     assert paid(pool, honest) == set(honest)
 
 
+def test_a_result_goes_as_far_as_what_it_is_compared_with_and_is_a_number(pool: SandboxPool) -> None:
+    """Results that end before the expected data, infinities that set their own tolerance, lengths that change, the last
+    result that a constructor returns, and assertions that the program keeps from the test."""
+    names = (
+        "enumerate_expected", "all_enumerate", "items_of_dict", "helper_zip", "all_never_entered", "relative_tolerance",
+        "not_greater", "length_between", "suppressed_words", "words_of_names", "last_made",
+    )  # fmt: skip
+    tasks = {f"tenth_{name}" for name in names}
+    attacks = {name: record for name, record in ATTACKS.items() if record["task"] in tasks}
+    assert len(attacks) >= 18
+    assert paid(pool, attacks) == set()
+    honest = {f"solution of {name}": RIGHT[f"solution of {name}"] for name in tasks}
+    for name in (
+        "all_enumerate_helper", "truncate_is_prefix", "table_longer_than_result", "dijkstra_unreachable", "nan_mean",
+        "log_zero_isinf", "huge_float_factorial", "enum_lookup", "flyweight_and_pool", "mini_test_runner",
+        "retry_until_it_holds", "validators_with_assert", "not_any_of_empty", "runner_of_cases", "stopwatch_property",
+    ):  # fmt: skip
+        honest[f"tenth_{name}"] = RIGHT[f"tenth_{name}"]
+    assert paid(pool, honest) == set(honest)
+
+
 def test_data_that_are_too_large_for_a_message_are_the_tasks_fault(pool: SandboxPool) -> None:
     """Nobody could pass: a reward of 0 would hide it. Not so if the program may have said how large they are."""
     tests = FunctionTests("f", 'assert f("ab") == 2\nassert f("x" * 20_000_000) == 20_000_000\n', "assert")

@@ -15,6 +15,8 @@ import sys
 from collections.abc import Callable, Iterable
 from typing import Any, Protocol
 
+from .extreme_numbers import ExtremeNumbers
+
 MAX_NODES = 2_000_000
 """Maximum number of values in one message."""
 
@@ -66,10 +68,13 @@ class Codec:
         self._left = MAX_NODES
         self._depth = 0
         self._nan = math.nan
+        self.extreme: ExtremeNumbers | None = None
+        """Finds and changes numbers of the other side; ``None``: they are left as they are."""
 
     def constant(self, name: str) -> float:
         """Return the number with this name; a NaN is the object that was sent last, which equals itself in a list."""
-        return self._nan if name == "NaN" else float(name)
+        value = self._nan if name == "NaN" else float(name)
+        return value if self.extreme is None else self.extreme.changed(value)
 
     def begin(self) -> None:
         self._left = MAX_NODES
@@ -367,7 +372,8 @@ _LAZY_WRITERS: tuple[tuple[str, Callable[[Codec, Any], Tree | None]], ...] = (
 def _read_decimal(codec: Codec, text: Any) -> Any:
     import decimal
 
-    return decimal.Decimal(expect(text, str))
+    value = decimal.Decimal(expect(text, str))
+    return value if codec.extreme is None or value.is_snan() else codec.extreme.changed(value)
 
 
 def _read_fraction(codec: Codec, numerator: Any, denominator: Any) -> Any:
@@ -445,7 +451,10 @@ def _read_numpy(codec: Codec, kind: Any, data: Any) -> Any:
     raw = from_base64(data)
     if len(raw) != dtype.itemsize:
         raise MalformedMessage("a numpy scalar of the wrong size")
-    return np.frombuffer(raw, dtype)[0] if raw else dtype.type()
+    if not raw:
+        return dtype.type()
+    value = np.frombuffer(raw, dtype)
+    return (value if codec.extreme is None else codec.extreme.changed_array(value))[0]
 
 
 _READERS |= {

@@ -23,6 +23,7 @@ from .argument_mutation import (
 )
 from .changed_data import GivenData, content_of, equal_to, restored
 from .codec import ForbiddenType, Tree
+from .extreme_numbers import ExtremeNumbers
 from .files import Files
 from .object_server import STDIN, ClassAttribute, ObjectServer
 from .object_server import question_random as _random
@@ -71,6 +72,7 @@ class GuardedPeer(Peer):
             matters then: the requests on which one of the two objects depends, and the other does not.
         probe: Whether to make objects like those of the test, and to ask about these too. Classes that count their
             objects notice it, so the tests need not pass then.
+        extreme: How to change infinite and undefined numbers of the program, see :class:`ExtremeNumbers`.
     """
 
     def __init__(
@@ -83,8 +85,10 @@ class GuardedPeer(Peer):
         mutation: tuple[int, str, bool] | None = None,
         alter: tuple[int, str, list[int]] | None = None,
         probe: bool = False,
+        extreme: str = "",
     ) -> None:
         super().__init__(transport, served, first=0, guarded=True, detached=detached)
+        self.extreme = self._codec.extreme = ExtremeNumbers(extreme)
         self._probe = probe
         self.served = served
         self.files: Files | None = None
@@ -119,8 +123,13 @@ class GuardedPeer(Peer):
         self.believed_equalities: list[tuple[list[int], list[int]]] = []
         """Comparisons in which the program's claim of equality was accepted: the requests on which one of the two
         objects depends, and the other does not; and those on which both depend."""
+        self.same_objects: list[tuple[list[int], list[int]]] = []
+        """For each object that two functions or classes returned, and that a test found to be the same: the requests
+        on which the arguments of the first depend, and those of the second."""
         self.altered_equality: bool | None = None
         """The answer of the equality that was named in ``alter``; ``None`` if it was not reached."""
+        self.altered_refused = False
+        """Whether the program raised an exception for the altered arguments."""
         self.altered_to_same = False
         """Whether both of its objects were made from the same arguments then: that they are equal shows nothing."""
         self.test_text = ""
@@ -200,6 +209,9 @@ class GuardedPeer(Peer):
         result: Any = _RAISED
         try:
             result = super().ask(operation, *operands)
+        except Exception:
+            self.altered_refused |= self._alter is not None and number == self._alter[0] and not polled
+            raise
         finally:
             changed, touched = self.heap.changed_by_other[lists:], self.served.changed[objects:]
             if operation == "exit":
@@ -231,6 +243,8 @@ class GuardedPeer(Peer):
             self._check_constant(operation, operands, result)
         if operands and number >= 0 and not polled and operation not in _NO_VALUES:
             self._note_lineage(number, operation, operands, result)
+            if operation == "call":
+                self._note_return(number, operands, result)
         if self._returned is not None and number == self._returned[0] and received:
             return self._replaced(result, received, self._returned[1])
         return result
@@ -261,6 +275,20 @@ class GuardedPeer(Peer):
         return {
             ClassAttribute(cls, name): repr(item) for cls in classes for name, item in plain_attributes(cls).items()
         }
+
+    def _note_return(self, number: int, operands: tuple[Any, ...], result: Any) -> None:
+        """Record which function or class of the program returned an object."""
+        called, *arguments = operands
+        requests: set[int] = set()
+        for link in _links(arguments):
+            requests |= link.lineage
+            link.returned_by.clear()
+        link, owner = link_of(result), link_of(called)
+        if link is None or link is owner or (owner is not None and owner.receiver is not None):
+            return
+        if any(map(is_alterable, [*arguments[0], *arguments[1].values()])):
+            requests.add(number)
+        link.returned_by[:] = [*link.returned_by[-1:], (_number_of(called), sorted(requests)[-20:])]
 
     def _note_lineage(self, number: int, operation: str, operands: tuple[Any, ...], result: Any) -> None:
         """Record which requests the objects of the program depend on."""
@@ -344,6 +372,8 @@ class GuardedPeer(Peer):
         link = link_of(target)
         owned = link is not None and link.owned
         facts = type(target)._rllm_facts
+        if operation == "len":
+            return self._length(target)
         if operation in UNARY and facts.get("plain") in _NUMBERS and type(target) not in self._named:
             # Of a result, what a test compares and the tolerance it derives from it must be of one number.
             return UNARY[operation](self._contents(target, facts["plain"]), *args)
@@ -365,10 +395,29 @@ class GuardedPeer(Peer):
             _own(result, *([link] if owned else []))
         return result
 
+    def _length(self, target: Any) -> int:
+        """Return the length of an object, which may not be another one for each assertion about it."""
+        lengths = self.ask("lengths", target, _random.randrange(2, 5))
+        if type(lengths) is not list or not all(type(length) is int for length in lengths):
+            raise self._break("a length must be an integer")
+        if len(set(lengths)) != 1:
+            raise self._break(f"the length of a {type(target).__name__} changes when it is asked for")
+        return int(lengths[0])
+
     # Answers of the program
+
+    def note_same(self, value: Any) -> None:
+        """Record that the test found an object to be the same as itself, if two functions or classes returned it."""
+        link = link_of(value)
+        if link is None or len(link.returned_by) < 2 or len(self.same_objects) >= _MAX_EQUALITIES:
+            return
+        (first, left), (second, right) = link.returned_by
+        if first != second and left and right and (left, right) not in self.same_objects:
+            self.same_objects.append((left, right))
 
     def equal(self, left: Any, right: object) -> Any:
         if left is right:
+            self.note_same(left)
             return True
         self._unnumbered += 1
         try:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import builtins
 import contextlib
+import re
 import sys
 import time
 import weakref
@@ -25,6 +26,7 @@ from .proxies import Link, Remote, RemoteType, UnsupportedOperation, link_of
 from .shared_containers import SharedContainers
 
 MAX_EXPORTS = 1_000_000
+_LARGE_FLOAT = re.compile(rb"e\+?[1-9]\d\d")
 _MAX_ERRORS = 16
 """How many builtin exceptions are known again: they hold frames, and there is no weak reference to one."""
 
@@ -268,7 +270,10 @@ class Peer:
 
     def _parsed(self, data: bytes) -> dict[str, Any]:
         try:
-            message: dict[str, Any] = expect(loads(data, parse_constant=self._codec.constant), dict)
+            extreme = self._codec.extreme
+            parse = extreme.parsed if extreme is not None and _LARGE_FLOAT.search(data) else None
+            found = loads(data, parse_constant=self._codec.constant, parse_float=parse)
+            message: dict[str, Any] = expect(found, dict)
             return message
         except (ValueError, RecursionError, MalformedMessage) as error:
             raise self._break(f"invalid message: {type(error).__name__}") from error

@@ -193,6 +193,8 @@ class ProgramSide:
             return self._entry(*operands)
         if operation == "equals":
             return [_equal(operands[0], item) for item in operands[1]]
+        if operation == "lengths":
+            return [len(operands[0]) for _ in range(operands[1])]
         if operation == "contents":
             return _contents(*operands)
         if operation == "subclass":

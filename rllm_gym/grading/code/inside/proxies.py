@@ -84,6 +84,7 @@ class Link:
         "peer",
         "received",
         "receiver",
+        "returned_by",
     )
 
     def __init__(self, peer: RemoteOperations, number: int) -> None:
@@ -105,6 +106,9 @@ class Link:
         """The requests of this side, with arguments that can be altered, on which the object depends."""
         self.answers = False
         """Whether it is what a class of the program answered to a comparison in place of True or False."""
+        self.returned_by: list[tuple[int, list[int]]] = []
+        """The last functions and classes that returned it when they were called, by number, and the requests on which
+        their arguments depend; none from before the program got it as an argument."""
         self.receiver: Link | None = None
         """The link of the object whose method this is."""
 

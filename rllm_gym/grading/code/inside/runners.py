@@ -10,11 +10,12 @@ import os
 import re
 import sys
 import types
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from .free_names import nodes
 from .peer import ConversationError
+from .program_values import ProgramValues
 from .proxies import Remote, RemoteType
 
 MAX_TEXT = 2000
@@ -91,13 +92,19 @@ class Runner:
         self._text = text
         self.refresh: Callable[[], None] = lambda: None
         """Reads the numbers and texts that are globals of the program."""
+        self.values: ProgramValues | None = None
+        """What the names of the test hold; ``None`` if it compares nothing item by item."""
         self._ended: set[int] = set()
         self._ran: set[int] = set()
+        self._shorter = False
         self.stops: list[int] = []
         """Has an item while the test expects ``StopIteration`` of the program itself."""
         module.__dict__.update(_rllm_left=_left, _rllm_ended=self._ended, _rllm_ran=self._ran, _rllm_stops=self.stops)
         module.__dict__.update(
             _rllm_side_by_side=self._side_by_side,
+            _rllm_pairing=functools.partial(functools.partial, self._paired),
+            _rllm_indexed=self._indexed,
+            _rllm_entered=self._entered,
             _rllm_compare=functools.partial(self._compare, True),
             _rllm_compare_arrays=functools.partial(self._compare, False),
         )
@@ -116,6 +123,8 @@ class Runner:
                 self._report.outcome(
                     "loops", "a loop of assertions, or an assertion about several values, had nothing to go through"
                 )
+            if self._shorter:
+                self._report.outcome("loops", "a result has fewer items than what the test compares them with")
         except StopTesting:
             return
 
@@ -126,6 +135,44 @@ class Runner:
         if any(sized) and (len(sized) < len(values) or max(sized) - min(sized) > 1):
             self._ended.add(number)
         for item in function(*values, **named):
+            self._ran.add(number)
+            yield item
+
+    def _paired(self, roles: str, function: Callable[..., Any], *values: Any, **named: Any) -> Iterator[Any]:
+        """Yield what zip() does; record whether a result of the program ended before what the test expects.
+
+        Args:
+            roles: For each value, ``r`` for what the program may have returned, ``e`` for what the test expects.
+        """
+        yielded = [0] * len(values)
+
+        def counted(at: int) -> Iterator[Any]:
+            for item in values[at]:
+                yielded[at] += 1
+                yield item
+
+        yield from function(*map(counted, range(len(values))), **named)
+        ends = min(yielded, default=0)
+        left = [len(item) - ends if _is_sized(item) else 0 for item in values]
+        ended = any(role == "r" and left[at] <= 0 and yielded[at] == ends for at, role in enumerate(roles))
+        self._shorter |= ended and all(left[at] > 0 for at, role in enumerate(roles) if role == "e")
+
+    def _indexed(self, expected: Callable[[], tuple[Any, ...]], values: Any) -> Iterator[Any]:
+        """Yield the items of a result of the program; record whether it ended before what the test expects."""
+        count = 0
+        for item in values:
+            count += 1
+            yield item
+        try:
+            others = expected()
+        except Exception:  # what is made from nothing is not there
+            return
+        self._shorter |= any(_is_sized(item) and len(item) > count for item in others)
+
+    def _entered(self, number: int, values: Any) -> Iterator[Any]:
+        """Yield the items of a result of the program; record whether there never is one."""
+        self._ended.add(number)
+        for item in values:
             self._ran.add(number)
             yield item
 
@@ -154,7 +201,7 @@ class Runner:
 
     def checked(self, tree: ast.Module) -> ast.Module:
         """Let a test fail where the program keeps it from making its assertions."""
-        _ReachChecker().visit(tree)
+        _ReachChecker(self.values).visit(tree)
         return ast.fix_missing_locations(tree)
 
 
@@ -183,8 +230,8 @@ class _StatementTransformer(ast.NodeTransformer):
 class _ReachChecker(_StatementTransformer):
     """Checks after each ``with`` block that its last assertion was passed, and records which loops ran.
 
-    A program could suppress exceptions in its context manager, and return nothing to a test that compares what it
-    returns item by item.
+    A program could suppress exceptions in its context manager, and return nothing, or not everything, to a test that
+    compares what it returns item by item.
     """
 
     _numbers = itertools.count()
@@ -194,6 +241,9 @@ class _ReachChecker(_StatementTransformer):
     _CLOSE |= {"assert_array_almost_equal", "assert_array_equal", "assert_array_less", "assert_equal"}
     _AGGREGATES = frozenset({"all", "any", "fsum", "len", "max", "min", "next", "sum"})
     _SUPPRESSING = frozenset({"raises", "suppress", "warns", "deprecated_call", "subTest"})
+
+    def __init__(self, values: ProgramValues | None) -> None:
+        self._values = values
 
     def visit_With(self, node: ast.With | ast.AsyncWith) -> Any:
         self.generic_visit(node)
@@ -216,8 +266,11 @@ class _ReachChecker(_StatementTransformer):
     visit_AsyncWith = visit_With
 
     def visit_For(self, node: ast.For | ast.AsyncFor) -> Any:
+        asserts = any(map(_asserts, node.body))
+        if asserts:
+            self._follow_length(node, node.body)
         self.generic_visit(node)
-        if not any(map(_asserts, node.body)):
+        if not asserts:
             return node
         number = ast.Constant(next(self._numbers))
         ended, ran = (
@@ -231,17 +284,86 @@ class _ReachChecker(_StatementTransformer):
 
     visit_AsyncFor = visit_For
 
+    def _follow_length(self, loop: ast.For | ast.AsyncFor | ast.comprehension, within: Sequence[ast.AST]) -> None:
+        """Let a loop over a result of the program record whether it ends before what the test compares it with.
+
+        Args:
+            loop: The loop, or one of a generator.
+            within: What is done with each item.
+        """
+        if self._values is None:
+            return
+        for item in (loop.iter, *(loop.iter.args[:1] if isinstance(loop.iter, ast.Call) else ())):
+            if isinstance(item, ast.Call):
+                self._pair(item)
+        index, sized = _indexing(loop)
+        if not isinstance(index, ast.Name) or not self._values.is_returned(sized) or self._values.is_measured(sized):
+            return
+        indexed = [
+            item.value
+            for part in within
+            for item in nodes(part)
+            if isinstance(item, ast.Subscript) and _variable(item.slice) == index.id
+        ]
+        others = [item for item in indexed if self._values.is_expected(item)]
+        of_itself = not isinstance(loop.iter, ast.Name) or any(_variable(item) == loop.iter.id for item in indexed)
+        if others and of_itself:
+            made = ast.Lambda(ast.arguments([], [], None, [], [], None, []), ast.Tuple(others, ast.Load()))
+            new = ast.Call(ast.Name("_rllm_indexed", ast.Load()), [made, loop.iter], [])
+            loop.iter = ast.copy_location(new, loop.iter)
+
+    def _pair(self, call: ast.Call) -> None:
+        """Let zip() record whether a result of the program ends before what the test expects."""
+        assert self._values is not None
+        if _called(call) != "zip" or any(isinstance(item, ast.Starred) for item in call.args):
+            return
+        roles = "".join(
+            "e" if self._values.is_expected(item)
+            else "r" if self._values.is_returned(item) and not self._values.is_measured(item)
+            else "?"
+            for item in call.args
+        )  # fmt: skip
+        if "e" in roles and "r" in roles:
+            call.func = ast.Call(ast.Name("_rllm_pairing", ast.Load()), [ast.Constant(roles), call.func], [])
+
+    def _required(self, assertion: ast.expr) -> list[ast.comprehension]:
+        """Return the loops over results of the program in which something is said of all items."""
+        found = []
+        for item in nodes(assertion):
+            values = item.args[0] if isinstance(item, ast.Call) and item.args and _called(item) == "all" else None
+            if self._values is None or not isinstance(values, ast.GeneratorExp | ast.ListComp):
+                continue
+            loop = values.generators[0]
+            if not loop.ifs and not loop.is_async and self._values.is_result(loop.iter):
+                found += [] if self._values.may_be_empty(loop.iter) else [loop]
+        return found
+
+    def _require(self, loops: list[ast.comprehension]) -> None:
+        """Let a test fail if there never is an item to say something of."""
+        for loop in loops:
+            arguments = [ast.Constant(next(self._numbers)), loop.iter]
+            loop.iter = ast.copy_location(ast.Call(ast.Name("_rllm_entered", ast.Load()), arguments, []), loop.iter)
+
     def visit_Assert(self, node: ast.Assert) -> Any:
-        return self._recording(node)
+        loops = self._required(node.test)
+        self._recording(node)
+        self._require(loops)
+        return node
 
     def visit_Expr(self, node: ast.Expr) -> Any:
-        return self._recording(node) if _called(node.value).startswith("assert") else node
+        if not _called(node.value).startswith("assert"):
+            return node
+        loops = self._required(node.value)
+        self._recording(node)
+        self._require(loops)
+        return node
 
     def visit_Assign(self, node: ast.Assign) -> Any:
         return self._recording(node)
 
     def _recording(self, statement: ast.stmt) -> ast.stmt:
         """Let a statement record whether there is anything in what it compares item by item."""
+        self._follow_generators(statement)
         for item in nodes(statement):
             for name, value in ast.iter_fields(item):
                 if isinstance(value, ast.BinOp | ast.Compare) and not isinstance(item, ast.Assert):
@@ -256,9 +378,28 @@ class _ReachChecker(_StatementTransformer):
                 self._record_comprehension(item.operand)
             elif isinstance(item, ast.Compare) and any(map(_is_empty_display, item.comparators)):
                 self._record_comprehension(item.left)
+        if isinstance(statement, ast.Assert):
+            statement.test = self._identity(statement.test)
         return statement
 
+    def _identity(self, test: ast.expr) -> ast.expr:
+        """Let ``is`` record that it compared an object of the program with itself."""
+        if isinstance(test, ast.BoolOp):
+            test.values = [self._identity(item) for item in test.values]
+        elif isinstance(test, ast.Compare) and len(test.ops) == 1 and isinstance(test.ops[0], ast.Is):
+            sides = [test.left, *test.comparators]
+            if not any(isinstance(item, ast.Constant) for item in sides):
+                return ast.copy_location(ast.Call(ast.Name("_rllm_is", ast.Load()), sides, []), test)
+        return test
+
+    def _follow_generators(self, node: ast.AST) -> None:
+        for item in nodes(node) if self._values is not None else ():
+            if isinstance(item, ast.GeneratorExp | ast.ListComp | ast.SetComp):
+                for at, loop in enumerate(item.generators):
+                    self._follow_length(loop, [item.elt, *loop.ifs, *item.generators[at + 1 :]])
+
     def _recording_calls(self, node: ast.AST) -> None:
+        self._follow_generators(node)
         for item in nodes(node):
             if isinstance(item, ast.Call):
                 self._record_calls(item)
@@ -297,7 +438,11 @@ class _ReachChecker(_StatementTransformer):
             self._record_items(values.generators[0].iter)
 
     def _record_items(self, values: ast.expr) -> None:
-        if isinstance(values, ast.Call) and len(values.args) > {"zip": 1, "map": 2}.get(_called(values), 99):
+        if not isinstance(values, ast.Call):
+            return
+        paired = isinstance(values.func, ast.Call) and _called(values.func) == "_rllm_pairing"
+        name = "zip" if paired else _called(values)
+        if len(values.args) > {"zip": 1, "map": 2}.get(name, 99):
             new = self._call("_rllm_side_by_side", values.func, values.args)
             values.func, values.args = new.func, new.args
 
@@ -317,6 +462,32 @@ class _ReachChecker(_StatementTransformer):
             return body
         enter, leave = (ast.parse(f"_rllm_stops.{change}").body for change in ("append(1)", "pop()"))
         return [ast.copy_location(item, body[0]) for item in (*enter, ast.Try(body, [], [], leave))]
+
+
+def _indexing(loop: ast.For | ast.AsyncFor | ast.comprehension) -> tuple[ast.expr | None, ast.expr]:
+    """Return the target of a loop that takes each index or key of something, and what this is."""
+    values, target = loop.iter, loop.target
+    if isinstance(values, ast.Name):
+        return target, values
+    first = target.elts[0] if isinstance(target, ast.Tuple) and target.elts else None
+    if not isinstance(values, ast.Call):
+        return None, values
+    name = _called(values)
+    if name == "items" and isinstance(values.func, ast.Attribute):
+        return first, values.func.value
+    within = values.args[0] if values.args else values
+    if name == "enumerate":
+        return first, within
+    if name == "range" and len(values.args) == 1 and isinstance(within, ast.Call) and _called(within) == "len":
+        return target, within.args[0]
+    return None, values
+
+
+def _variable(node: ast.expr) -> str:
+    """Return the variable that this is, or the one from which a number is subtracted."""
+    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Sub) and isinstance(node.right, ast.Constant):
+        node = node.left
+    return node.id if isinstance(node, ast.Name) else ""
 
 
 def _is_array(value: Any) -> bool:
@@ -533,6 +704,13 @@ class UnittestRunner(Runner):
 
         # Many files end with a bare call of it; the tests are found and run here.
         unittest.main = lambda *args, **kwargs: None  # type: ignore[assignment]
+        assert_is, noted = unittest.TestCase.assertIs, self._module.__dict__["_rllm_is"]
+
+        def assert_same(case: Any, first: Any, second: Any, msg: Any = None) -> None:
+            noted(first, second)
+            assert_is(case, first, second, msg)
+
+        unittest.TestCase.assertIs = assert_same  # type: ignore[method-assign, assignment]
         try:
             self._execute(self._tree)
         except ConversationError:
@@ -619,8 +797,8 @@ class PytestRunner(Runner):
         sys.dont_write_bytecode = True
         import pytest
 
-        names = {"zip", "map"} & set(map(_called, nodes(self._tree)))  # type: ignore[arg-type]
-        blocks = ast.With | ast.AsyncWith | ast.For | ast.AsyncFor | ast.While | ast.Try
+        names = {"all", "enumerate", "map", "range", "zip"} & set(map(_called, nodes(self._tree)))  # type: ignore[arg-type]
+        blocks = ast.With | ast.AsyncWith | ast.For | ast.AsyncFor | ast.While | ast.Try | ast.Is
         if names or "numpy" in self._text or any(isinstance(node, blocks) for node in nodes(self._tree)):
             self._text = ast.unparse(self.checked(self._tree))
             self._tree = ast.parse(self._text)

@@ -311,7 +311,7 @@ def _empty(codec: Codec, kind: Any, rest: list[Any]) -> Any:
             raise MalformedMessage("unknown type of array")
         return array.array(rest[1])
     if kind == "nd":
-        return _empty_array(rest)
+        return _empty_array(codec, rest)
     if kind == "deque":
         maxlen = rest[1] if len(rest) == 2 else _MISSING
         if maxlen is not None and (type(maxlen) is not int or maxlen < 0):
@@ -323,7 +323,7 @@ def _empty(codec: Codec, kind: Any, rest: list[Any]) -> Any:
     raise MalformedMessage("unknown type of container")
 
 
-def _empty_array(rest: list[Any]) -> Any:
+def _empty_array(codec: Codec, rest: list[Any]) -> Any:
     import numpy as np
 
     data, kind, shape = rest
@@ -343,7 +343,10 @@ def _empty_array(rest: list[Any]) -> Any:
     raw = from_base64(data)
     if len(raw) != count * dtype.itemsize:
         raise MalformedMessage("an array whose shape and size differ")
-    return np.frombuffer(raw, dtype).reshape(shape).copy() if raw else np.empty(shape, dtype)
+    if not raw:
+        return np.empty(shape, dtype)
+    array = np.frombuffer(raw, dtype).reshape(shape)
+    return (array if codec.extreme is None else codec.extreme.changed_array(array)).copy()
 
 
 def _fill(codec: Codec, obj: Any, rest: list[Any]) -> None:
@@ -368,6 +371,8 @@ def _fill(codec: Codec, obj: Any, rest: list[Any]) -> None:
             raise MalformedMessage("an array of another type")
         del obj[:]
         obj.frombytes(raw)
+        if codec.extreme is not None and obj.typecode in "fd":
+            obj[:] = type(obj)(obj.typecode, map(codec.extreme.changed, obj))
     else:
         _fill_array(codec, obj, rest)
 
@@ -389,7 +394,7 @@ def _fill_mapping(codec: Codec, obj: dict[Any, Any], rest: list[Any]) -> None:
 
 
 def _fill_array(codec: Codec, obj: Any, rest: list[Any]) -> None:
-    fresh = _empty_array(rest)
+    fresh = _empty_array(codec, rest)
     if fresh.dtype != obj.dtype or fresh.shape != obj.shape:
         raise MalformedMessage("an array that changed its shape")
     if rest[1] == "O":

@@ -30,15 +30,16 @@ from .guard import GuardedPeer
 from .object_server import ObjectServer, patched_builtins
 from .patches import Patches
 from .peer import BUILTIN_ERRORS, ConversationError
+from .program_values import ProgramValues
 from .proxies import NAMES, Remote, RemoteType, refresh
+from .purposeful_failures import failing_by_themselves, looks_at_failures
 from .runners import RUNNERS, StopTesting, TestReporter, is_empty, is_scalar
 
 MODULE = "test_solution"
 _MAIN = "__main__"
 """Module name of a test made of statements: some start with ``if __name__ == "__main__"``."""
 _MAX_CONSTANTS = 200
-_LOOKS_AT_FAILURES = re.compile(r"assertionerror|\berrors?\b|fail|assert (false|not true|\d)", re.IGNORECASE)
-"""What tests contain that let assertions fail on purpose, of programs that run tests or call again what failed."""
+_ITEM_BY_ITEM = re.compile(r"\bfor\b|\bzip\(")
 
 
 def _constants(trees: list[ast.Module]) -> list[Any]:
@@ -130,8 +131,12 @@ class TestSide:
             mutation=config["mutation"],
             alter=config["alter"],
             probe=config["probe"],
+            extreme=config["extreme"],
         )
         served.peer = self.peer
+        served.hides_failures = config["hide_failures"]
+        self.suppressed = False
+        """Whether the program suppressed failed assertions that may fail on purpose."""
         self.peer.reports_unused = config["weak"]
         self._takes_files = False
         self._stdout: Any = None
@@ -168,8 +173,12 @@ class TestSide:
                     "mutation_result": self.peer.mutation_result,
                     "mutation_changed_inputs": self.peer.mutation_changed_inputs,
                     "believed": self.peer.believed_equalities,
+                    "suppressed": self.suppressed,
+                    "same_objects": self.peer.same_objects,
                     "altered_equality": self.peer.altered_equality,
+                    "altered_refused": self.peer.altered_refused,
                     "altered_to_same": self.peer.altered_to_same,
+                    "extreme": self.peer.extreme.unexpected(self.peer.test_text),
                     "orders": self.peer.orders,
                     "claims": self.peer.claims,
                     "probed_orders": self.peer.probed_orders,
@@ -235,6 +244,9 @@ class TestSide:
         namespace |= entry
         runner = RUNNERS[self.config["style"]](self.report, module, test, self.config["test"])
         self.peer.stops = runner.stops
+        module.__dict__["_rllm_is"] = self._is
+        if _ITEM_BY_ITEM.search(self.peer.test_text):
+            runner.values = ProgramValues([setup, test], {*imported, first})
         try:
             exec(compile(runner.checked(setup), "setup.py", "exec", dont_inherit=True), namespace)  # noqa: S102 - this is the sandbox
         except Exception as error:
@@ -250,10 +262,21 @@ class TestSide:
         runner.run(candidate, {name: namespace[name] for name in imported if name in namespace} | entry)
         for paths in expected:
             self._check_expected(paths)
-        if served.failed_assertions and not _LOOKS_AT_FAILURES.search(self.peer.test_text):
+        self._check_suppressed()
+        return True
+
+    def _check_suppressed(self) -> None:
+        """Fail a program that suppressed failed assertions of the test, unless the test lets them fail on purpose."""
+        errors = list(self.peer.served.failed_assertions.values())
+        if not errors:
+            return
+        trees = list(self._parse())  # running changes them
+        purposeful = failing_by_themselves(trees)
+        by_themselves = all(_first_function(error, self.peer.served.test_module) in purposeful for error in errors)
+        self.suppressed = by_themselves or looks_at_failures(trees)
+        if not self.suppressed:
             with contextlib.suppress(StopTesting):
                 self.report.outcome("calls", "the program suppressed a failed assertion of a function that it called")
-        return True
 
     def _fix_constants(self, constants: list[tuple[list[str], str, str]]) -> None:
         """Let constants of the program stay what they are before the tests, rather than become its last result."""
@@ -281,6 +304,11 @@ class TestSide:
             names = ", ".join(".".join(path) for path in paths[:4])
             with contextlib.suppress(StopTesting):
                 self.report.outcome("constants", f"what the tests expect is the same for all of them: {names}")
+
+    def _is(self, left: Any, right: Any) -> bool:
+        if left is right:
+            self.peer.note_same(left)
+        return left is right
 
     def _seed(self, seed: int) -> None:
         """Make this run like others with this seed, except for what the program does."""
@@ -457,6 +485,16 @@ def _require_items_for_approx() -> None:
     of_numbers: Any = type(pytest.approx(0.0))
     of_all: Any = next(base for base in of_numbers.__mro__[1:] if "__eq__" in vars(base))
     of_numbers.__eq__, of_all.__eq__ = checked(of_numbers.__eq__), checked(of_all.__eq__)
+
+
+def _first_function(error: BaseException, module: str) -> str:
+    """Return the name of the test's function that the program called when an error was raised in it."""
+    trace = error.__traceback__
+    while trace is not None:
+        if trace.tb_frame.f_globals.get("__name__") == module:
+            return trace.tb_frame.f_code.co_name
+        trace = trace.tb_next
+    return ""
 
 
 def _log(name: str, level: int, text: str, raised: list[Any]) -> None:
