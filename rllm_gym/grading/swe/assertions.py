@@ -50,10 +50,14 @@ _UNARY: dict[type[ast.unaryop], Callable[[Any], Any]] = {
     ast.UAdd: operator.pos,
     ast.Invert: operator.invert,
 }
-TEXT_METHODS = frozenset(
+METHODS = frozenset(
     {"startswith", "endswith", "isdigit", "isalpha", "isalnum", "isupper", "islower", "isspace", "istitle",
-     "isidentifier", "isnumeric", "isdecimal", "isascii", "isprintable", "isdisjoint", "issubset", "issuperset"}
+     "isidentifier", "isnumeric", "isdecimal", "isascii", "isprintable", "isdisjoint", "issubset", "issuperset",
+     "difference", "intersection", "symmetric_difference", "union", "items", "keys", "values", "get"}
 )  # fmt: skip
+"""Methods of texts, sets and dicts whose result is not larger than their operands."""
+KEYWORDS = frozenset({"default", "reverse", "start", "strict"})
+"""Keyword arguments of :data:`CALLS` of builtin functions."""
 
 
 class UnsupportedAssertion(Exception):
@@ -114,6 +118,46 @@ def nearly_equal(one: Any, other: Any, places: int | None = None, delta: Any = N
     )
 
 
+def near_everywhere(
+    one: Any, other: Any, rtol: float = 1e-5, atol: float = 1e-8, equal_nan: bool = False, **_: Any
+) -> bool:
+    """Evaluate ``numpy.allclose`` for numbers and nested lists of the same shape, or one number for all items."""
+
+    def near(left: Any, right: Any) -> bool:
+        if not math.isfinite(abs(left)) or not math.isfinite(abs(right)):
+            return bool(left == right or (equal_nan and left != left and right != right))
+        return bool(abs(left - right) <= atol + rtol * abs(right))
+
+    return _everywhere(near, one, other)
+
+
+def near_by_digits(one: Any, other: Any, decimal: int, **_: Any) -> bool:
+    """Evaluate ``numpy.testing.assert_almost_equal``."""
+    return near_everywhere(one, other, 0, 1.5 * 10.0 ** -min(decimal, 300), equal_nan=True)
+
+
+def equal_everywhere(one: Any, other: Any, *, equal_nan: bool = False, **_: Any) -> bool:
+    """Evaluate ``numpy.array_equal``, or ``numpy.testing.assert_array_equal`` with ``equal_nan``."""
+    return _everywhere(lambda left, right: left == right or (equal_nan and left != left and right != right), one, other)
+
+
+def _everywhere(test: Callable[[Any, Any], bool], one: Any, other: Any) -> bool:
+    if isinstance(one, list | tuple) and isinstance(other, list | tuple):
+        return len(one) == len(other) and all(_everywhere(test, *pair) for pair in zip(one, other))
+    if isinstance(one, list | tuple):
+        return all(_everywhere(test, item, other) for item in one)
+    if isinstance(other, list | tuple):
+        return all(_everywhere(test, one, item) for item in other)
+    return test(one, other)
+
+
+def bounded_range(*parts: int) -> range:
+    found = range(*parts)
+    if len(found) > MAX_STEPS:
+        raise UnsupportedAssertion
+    return found
+
+
 def equal_counts(one: Sequence[Any], other: Sequence[Any]) -> bool:
     """Evaluate unittest's ``assertCountEqual``."""
     rest = list(other)
@@ -155,9 +199,14 @@ def _instance(value: Any, kinds: Any) -> bool:
 CALLS: dict[str, Callable[..., Any]] = {
     "abs": abs, "len": len, "round": round, "min": min, "max": max, "sum": sum, "sorted": sorted, "all": all,
     "any": any, "bool": bool, "set": set, "list": list, "tuple": tuple, "frozenset": frozenset, "dict": dict,
+    "enumerate": lambda *parts, **named: list(enumerate(*parts, **named)),
+    "zip": lambda *parts, **named: list(zip(*parts, **named)), "range": bounded_range,
     "isinstance": _instance, "approx": Approximately, "_nearly_": nearly_equal, "_counts_": equal_counts,
-    "_searches_": searches,
+    "_searches_": searches, "_close_": math.isclose, "_finite_": math.isfinite, "_nan_": math.isnan,
+    "_infinite_": math.isinf, "_all_near_": near_everywhere, "_all_equal_": equal_everywhere,
+    "_near_by_digits_": near_by_digits,
 }  # fmt: skip
+"""Functions of an assertion. Those of other modules than ``builtins`` have names of this module."""
 
 
 def _identical(one: Any, other: Any) -> bool:
@@ -168,6 +217,17 @@ def _identical(one: Any, other: Any) -> bool:
     if one is None or isinstance(one, bool) or one is Ellipsis or one is NotImplemented:
         return one is other
     return type(one) is type(other) and bool(one == other)
+
+
+def _finite(result: Any, *operands: Any) -> Any:
+    """Return the result of an operation; infinity that it makes of finite numbers is in every tolerance."""
+    if _is_infinite(result) and not any(map(_is_infinite, operands)):
+        raise UnsupportedAssertion
+    return result
+
+
+def _is_infinite(value: Any) -> bool:
+    return isinstance(value, float) and not math.isfinite(value)
 
 
 def evaluate(test: ast.expr, values: Mapping[str, Any]) -> Any:
@@ -226,6 +286,8 @@ class _Evaluator:
                 return dict(zip(keys, (self.value(item) for item in node.values)))
             case ast.Subscript():
                 return self.value(node.value)[self.value(node.slice)]
+            case ast.Slice():
+                return slice(*(part and self.value(part) for part in (node.lower, node.upper, node.step)))
             case ast.ListComp() | ast.GeneratorExp():
                 return [self.value(node.elt) for _ in self._bindings(node.generators)]
             case ast.SetComp():
@@ -235,7 +297,7 @@ class _Evaluator:
                 return CALLS[id](*(self.value(item) for item in node.args), **named)
             case ast.Call(func=ast.Attribute(attr=name, value=value)):
                 receiver = self.value(value)
-                if name not in TEXT_METHODS or not isinstance(receiver, str | bytes | set | frozenset):
+                if name not in METHODS or not isinstance(receiver, str | bytes | set | frozenset | dict):
                     raise UnsupportedAssertion
                 return getattr(receiver, name)(*(self.value(item) for item in node.args))
         raise UnsupportedAssertion
@@ -247,14 +309,14 @@ class _Evaluator:
                     isinstance(other, int) and len(one) * other <= MAX_REPEATED
                 ):
                     raise UnsupportedAssertion
-            return left * right
+            return _finite(left * right, left, right)
         if isinstance(kind, ast.Mod):
             if isinstance(left, str | bytes):
                 raise UnsupportedAssertion
             return left % right
         if type(kind) not in _OPERATIONS:
             raise UnsupportedAssertion
-        return _OPERATIONS[type(kind)](left, right)
+        return _finite(_OPERATIONS[type(kind)](left, right), left, right)
 
     def _bindings(self, generators: list[ast.comprehension]) -> Iterator[None]:
         if not generators:

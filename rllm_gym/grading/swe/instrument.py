@@ -13,13 +13,14 @@ import copy
 import enum
 import functools
 import re
+from collections import Counter
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
 from rllm_gym.grading.python_source import parse_python
-from rllm_gym.grading.swe.assertions import CALLS, TEXT_METHODS, TYPES
+from rllm_gym.grading.swe.assertions import CALLS, KEYWORDS, METHODS, TYPES
 from rllm_gym.grading.swe.erased_values import ValueEraser, is_literal, literal_arguments, parametrizations
-from rllm_gym.grading.swe.stated_assertions import as_assertion
+from rllm_gym.grading.swe.stated_assertions import as_assertion, imported_from_numpy
 from rllm_gym.grading.swe.taint import (
     VALUE_METHODS,
     Function,
@@ -37,7 +38,19 @@ MAX_BYTES = 4_000_000
 _ASSERTS = re.compile(r"_*(assert|check|expect|verify|ensure)(_\w+|[A-Z]\w*)?")
 _RAISES = frozenset({"raises", "assertRaises", "assertRaisesRegex", "assertRaisesRegexp"})
 _WARNS = frozenset({"warns", "assertWarns", "assertWarnsRegex"})
-_OWN_CALLS = frozenset({"_nearly_", "_counts_", "_searches_"})
+_OWN_CALLS = frozenset(name for name in CALLS if name.startswith("_"))
+_MODULE_CALLS = {
+    ("re", "search"): "_searches_",
+    ("math", "isclose"): "_close_",
+    ("math", "isfinite"): "_finite_",
+    ("math", "isnan"): "_nan_",
+    ("math", "isinf"): "_infinite_",
+    **{(numpy, name): "_all_near_" for numpy in ("np", "numpy") for name in ("allclose", "isclose")},
+    **{(numpy, "array_equal"): "_all_equal_" for numpy in ("np", "numpy")},
+}
+_ITERATING = frozenset(
+    {"all", "any", "sum", "min", "max", "sorted", "list", "tuple", "set", "frozenset", "enumerate", "zip"}
+)
 _DIFFERING = frozenset({"hash", "id"})
 _DEEP_CALLS = frozenset(CALLS) - {"isinstance", "approx"} - _OWN_CALLS
 
@@ -100,7 +113,7 @@ class RecordedSite:
             if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
                 continue  # it says only that they differ
             if isinstance(node, ast.Compare) and all(isinstance(kind, ast.Eq | ast.Is) for kind in node.ops):
-                sides = [_operands_in(side) for side in (node.left, *node.comparators)]
+                sides = [_operands_in(_without_tolerance(side)) for side in (node.left, *node.comparators)]
                 if all(not all(self.known[place] for place in side) for side in sides):
                     found.update(place for side in sides for place in side if not self.known[place])
             todo += ast.iter_child_nodes(node)
@@ -126,22 +139,52 @@ class RecordedSite:
         return frozenset(found)
 
     @property
-    def quantified(self) -> frozenset[int]:
-        """Operands of which the assertion says something for every item: it is true of one that is empty."""
+    def concerns_items(self) -> bool:
+        """Whether the assertion says something of the items of an operand, or of their number."""
+        return any(
+            isinstance(node, _COMPREHENSIONS | ast.BinOp)
+            or (isinstance(node, ast.Call) and name_of(node) in _OF_ITEMS)
+            or (isinstance(node, ast.Compare) and any(isinstance(kind, _ORDERS) for kind in node.ops))
+            for node in ast.walk(self.test or ast.Pass())
+        )
+
+    @property
+    def paired(self) -> frozenset[int]:
+        """Operands of which each item has to equal one of the test's, by place or key: none may be missing."""
         found: set[int] = set()
-        for node in ast.walk(self.test) if self.test is not None else ():
-            match node:
-                case ast.Call(func=ast.Name("all"), args=[part]):
-                    found |= _operands_in(part)
-                case ast.UnaryOp(op=ast.Not(), operand=ast.Call(func=ast.Name("any"), args=[part])):
-                    found |= _operands_in(part)
-                case ast.Call(func=ast.Attribute(attr="issubset" | "isdisjoint", value=value)):
-                    found |= _operands_in(value)
-                case ast.Compare(left=left, ops=[ast.LtE() | ast.Lt()]):
-                    found |= _operands_in(left)
-                case ast.Compare(ops=[ast.GtE() | ast.Gt()], comparators=[right]):
-                    found |= _operands_in(right)
+        for node in ast.walk(self.test or ast.Pass()):
+            if not isinstance(node, _COMPREHENSIONS):
+                continue
+            sources = [part.iter for part in node.generators]
+            partners = [item for source in sources if name_of(source) == "zip" for item in _arguments(source)]
+            for part in ast.walk(node.elt):
+                if isinstance(part, ast.Compare) and all(isinstance(kind, ast.Eq | ast.Is) for kind in part.ops):
+                    partners += [item.value for item in ast.walk(part) if isinstance(item, ast.Subscript)]
+                    if any(map(self._is_of_test, partners)):
+                        found.update(*map(_operands_in, sources))
         return frozenset(found)
+
+    def _is_of_test(self, node: ast.expr) -> bool:
+        """Return whether a value is in the text of the assertion, or independent of the code."""
+        places = _operands_in(node)
+        return is_literal(node) or (bool(places) and all(self.known[place] for place in places))
+
+    @property
+    def nested(self) -> bool:
+        """Whether it says something of the items of items."""
+        loops = [node for node in ast.walk(self.test or ast.Pass()) if isinstance(node, _COMPREHENSIONS)]
+        return len(loops) > 1 or any(len(node.generators) > 1 for node in loops)
+
+    @property
+    def ranged(self) -> frozenset[int]:
+        """Operands that are themselves a number of items."""
+        calls = [
+            node
+            for node in ast.walk(self.test or ast.Pass())
+            if isinstance(node, ast.Call) and name_of(node) == "range"
+        ]
+        arguments = [item for call in calls for item in _arguments(call) if isinstance(item, ast.Name)]
+        return frozenset(place for item in arguments for place in _operands_in(item))
 
     @property
     def compares_own(self) -> bool:
@@ -157,6 +200,22 @@ class RecordedSite:
 def _has_constant(test: ast.expr) -> bool:
     """Return whether an assertion contains a constant; asked for each of the events of a loop."""
     return any(isinstance(node, ast.Constant) for node in ast.walk(test))
+
+
+_COMPREHENSIONS = ast.ListComp | ast.SetComp | ast.GeneratorExp
+_ORDERS = ast.Lt | ast.LtE | ast.Gt | ast.GtE
+_OF_ITEMS = frozenset(
+    {"all", "any", "len", "sum", "min", "max", "sorted", "set", "_all_near_", "_all_equal_", "_near_by_digits_",
+     "issubset", "isdisjoint", "difference", "intersection"}
+)  # fmt: skip
+
+
+def _arguments(node: ast.AST) -> list[ast.expr]:
+    return node.args if isinstance(node, ast.Call) else []
+
+
+def _without_tolerance(side: ast.expr) -> ast.expr:
+    return _arguments(side)[0] if _is_approx(side) else side
 
 
 def _operands_in(node: ast.AST) -> set[int]:
@@ -220,15 +279,27 @@ def _load(name: str) -> ast.Name:
 class _Operands:
     """Takes one assertion apart: the expression to evaluate outside, and the operands."""
 
-    def __init__(self, scope: Scope, own: Collection[str], *, inside: bool) -> None:
+    def __init__(
+        self, scope: Scope, own: Collection[str], *, inside: bool, helpers: Mapping[str, ast.FunctionDef] | None = None
+    ) -> None:
         self._scope = scope
         self._own = own
+        self._helpers = dict(helpers or {})
+        self._inlined = 0
+        self._reusing = False
+        self._loop_names: frozenset[str] = frozenset()
+        self._items: list[ast.expr] = []
         self._inside = inside
         self._approx = None if inside else _load("approx")
         self.operands: list[ast.expr] = []
         self.known: list[bool] = []
 
     def operand(self, node: ast.expr, *, known: bool = False) -> ast.expr:
+        if self._reusing and not isinstance(node, ast.Name):
+            same = [place for place, other in enumerate(self.operands) if ast.dump(other) == ast.dump(node)]
+            if not same:
+                raise _NotSeparable
+            return _load(f"_v{same[0]}")
         self.operands.append(node)
         self.known.append(known)
         return _load(f"_v{len(self.operands) - 1}")
@@ -237,7 +308,7 @@ class _Operands:
         """Return the expression for outside."""
         own = {item.id for item in ast.walk(node) if isinstance(item, ast.Name)} & bound if bound else set()
         if isinstance(node, ast.Name) and node.id in bound:
-            return node
+            return self._item(node) if node.id in self._loop_names else node
         if is_literal(node):
             return node
         if not own and not self._scope.depends(node) and not _is_approx(node):
@@ -245,9 +316,21 @@ class _Operands:
         taken = self._apart(node, bound, shallow)
         if taken is not None:
             return taken
+        if own and own <= self._loop_names:
+            return self._item(node)
         if own:
             raise _NotSeparable
         return self.operand(node)
+
+    def _item(self, node: ast.expr) -> ast.expr:
+        """Return the name for outside of what is computed inside for each item of a comprehension."""
+        same = [place for place, other in enumerate(self._items) if ast.dump(other) == ast.dump(node)]
+        if not same:
+            if self._reusing and not isinstance(node, ast.Name):
+                raise _NotSeparable
+            same = [len(self._items)]
+            self._items.append(node)
+        return _load(f"_q{same[0]}")
 
     def _apart(self, node: ast.expr, bound: frozenset[str], shallow: bool) -> ast.expr | None:
         def inner(child: ast.expr) -> ast.expr:
@@ -278,6 +361,8 @@ class _Operands:
         if shallow:
             return None
         match node:
+            case ast.BoolOp():
+                return self._either(node, bound)
             case ast.UnaryOp():
                 return ast.UnaryOp(node.op, inner(node.operand))
             case ast.BinOp(op=ast.Add() | ast.Sub() | ast.Mult() | ast.Div() | ast.FloorDiv() | ast.Mod()):
@@ -289,8 +374,18 @@ class _Operands:
                 return ast.Set(elements) if isinstance(node, ast.Set) else type(node)(elements, ast.Load())
             case ast.Subscript(slice=ast.Constant()) if bound:
                 return ast.Subscript(inner(node.value), node.slice, ast.Load())
-            case ast.Subscript() if bound:
+            case ast.Subscript(slice=ast.Slice(lower, upper, step)) if bound:
+                limits = [part and inner(part) for part in (lower, upper, step)]
+                return ast.Subscript(inner(node.value), ast.Slice(*limits), ast.Load())
+            case ast.Subscript() if bound and not isinstance(node.slice, ast.Tuple):
                 return ast.Subscript(inner(node.value), inner(node.slice), ast.Load())
+            case ast.Call() if not self._inside and (compared := _everywhere(node)) is not None:
+                return ast.Call(_load("_all_equal_"), [inner(compared.left), inner(compared.comparators[0])], [])
+            case ast.Call() if not self._inside and (function := self._module_call(node)) is not None:
+                keywords = [ast.keyword(item.arg, inner(item.value)) for item in node.keywords]
+                return ast.Call(_load(function), [inner(item) for item in node.args], keywords)
+            case ast.Call(func=ast.Name(id)) if id in self._helpers and not self._inside:
+                return self._inline(self._helpers[id], node, bound)
             case ast.Call(func=ast.Name(id)) if id in ("isinstance", *_DEEP_CALLS) and not self._plain_call(node):
                 return None
             case ast.Call(func=ast.Name("isinstance")):
@@ -299,17 +394,82 @@ class _Operands:
                     return None
                 return ast.Call(node.func, [inner(node.args[0]), node.args[1]], [])
             case ast.Call(func=ast.Name(id)) if id in _DEEP_CALLS:
-                comprehension = isinstance(node.args[0], ast.GeneratorExp | ast.ListComp | ast.SetComp)
-                if id in ("all", "any") or (comprehension and bound) or not comprehension:
-                    if comprehension:
-                        return self._comprehended(node, bound)
-                    return ast.Call(node.func, [inner(item) for item in node.args], [])
-            case ast.Call(func=ast.Attribute(attr=name, value=value)) if name in TEXT_METHODS and not node.keywords:
+                keywords = [ast.keyword(item.arg, inner(item.value)) for item in node.keywords]
+                if not isinstance(node.args[0], _COMPREHENSIONS):
+                    each = self._iterated if id in _ITERATING else self.part
+                    return ast.Call(node.func, [each(item, bound) for item in node.args], keywords)
+                first = self._comprehended(node.args[0], bound)
+                return first and ast.Call(node.func, [first, *map(inner, node.args[1:])], keywords)
+            case ast.ListComp() | ast.SetComp():
+                return self._comprehended(node, bound)
+            case ast.Call(func=ast.Attribute(attr=name, value=value)) if name in METHODS and not node.keywords:
                 receiver = inner(value)
                 return ast.Call(ast.Attribute(receiver, name, ast.Load()), [inner(item) for item in node.args], [])
-            case ast.Call(func=ast.Attribute(value=ast.Name("re"), attr="search")) if len(node.args) == 2:
-                return ast.Call(_load("_searches_"), [inner(item) for item in node.args], [])
         return None
+
+    def _either(self, node: ast.BoolOp, bound: frozenset[str]) -> ast.expr | None:
+        """Take ``… or …`` apart if the first part needs everything that the others do: they may not be reached."""
+        before, items, reusing = len(self.operands), len(self._items), self._reusing
+        try:
+            parts = [self.part(node.values[0], bound)]
+            self._reusing = True
+            parts += [self.part(child, bound) for child in node.values[1:]]
+            return ast.BoolOp(node.op, parts)
+        except _NotSeparable:
+            del self.operands[before:], self.known[before:], self._items[items:]
+            return None
+        finally:
+            self._reusing = reusing
+
+    def _module_call(self, node: ast.Call) -> str | None:
+        """Return the name for outside of a function that the module of a comparison has, such as ``math.isclose``."""
+        if any(isinstance(item, ast.Starred) for item in node.args) or any(item.arg is None for item in node.keywords):
+            return None
+        if isinstance(node.func, ast.Attribute):
+            return _MODULE_CALLS.get((name_of(node.func.value), node.func.attr))
+        name = name_of(node)
+        return None if self._scope.tainted(name) or name in self._own else _MODULE_CALLS.get(("math", name))
+
+    def _inline(self, helper: ast.FunctionDef, node: ast.Call, bound: frozenset[str]) -> ast.expr | None:
+        """Take a call of a function of the test file apart that returns one expression."""
+        names = parameters(helper)
+        result = helper.body[-1]
+        assert isinstance(result, ast.Return)
+        assert result.value is not None
+        if node.keywords or len(names) != len(node.args) or any(isinstance(item, ast.Starred) for item in node.args):
+            return None
+        body = copy.deepcopy(result.value)
+        used = [item for item in ast.walk(body) if isinstance(item, ast.Name)]
+        own = {*names, *(item.id for item in used if isinstance(item.ctx, ast.Store))}
+        if any(self._scope.is_local(item.id) for item in used if item.id not in own):
+            return None
+        self._inlined += 1
+        for item in used:
+            if item.id in own:
+                item.id = f"_h{self._inlined}_{item.id}"
+        inner = frozenset(f"_h{self._inlined}_{name}" for name in names)
+        before, items = len(self.operands), len(self._items)
+        del self._helpers[helper.name]  # it may call itself
+        try:
+            arguments = ast.Tuple([self._iterated(item, bound) for item in node.args], ast.Load())
+            target = ast.Tuple([ast.Name(f"_h{self._inlined}_{name}", ast.Store()) for name in names], ast.Store())
+            value = self.part(body, bound | inner)
+        except _NotSeparable:
+            del self.operands[before:], self.known[before:], self._items[items:]
+            return None
+        finally:
+            self._helpers[helper.name] = helper
+        generator = ast.comprehension(target, ast.List([arguments], ast.Load()), [], 0)
+        return ast.Subscript(ast.ListComp(value, [generator]), ast.Constant(0), ast.Load())
+
+    def _iterated(self, node: ast.expr, bound: frozenset[str] = frozenset()) -> ast.expr:
+        """Take a value apart whose items are used, and nothing else: an iterator is replaced by a list of them."""
+        before = len(self.operands)
+        found = self.part(node, bound)
+        whole = len(self.operands) == before + 1 and self.operands[before] is node
+        if whole and not isinstance(node, ast.Name):  # the test may go on to use an iterator that has a name
+            self.operands[before] = ast.Call(_load("_i_"), [node], [])
+        return found
 
     def _is_own_result(self, node: ast.expr) -> bool:
         """Return whether a function of the test file computes this from inputs that the code has at most changed."""
@@ -319,7 +479,8 @@ class _Operands:
 
     def _plain_call(self, node: ast.Call) -> bool:
         """Return whether it is a call of the builtin function with positional arguments."""
-        plain = bool(node.args) and not node.keywords and not any(isinstance(item, ast.Starred) for item in node.args)
+        plain = bool(node.args) and not any(isinstance(item, ast.Starred) for item in node.args)
+        plain = plain and all(item.arg in KEYWORDS for item in node.keywords)
         return plain and isinstance(node.func, ast.Name) and not self._scope.tainted(node.func.id)
 
     def operand_or_literal(self, node: ast.expr) -> ast.expr:
@@ -329,25 +490,55 @@ class _Operands:
             return self.part(node)
         return self.operand(node, known=not self._scope.depends(node))
 
-    def _comprehended(self, node: ast.Call, bound: frozenset[str]) -> ast.expr | None:
-        """Take ``all(… for … in …)`` apart if the code under test is not needed for each item."""
-        inner = node.args[0]
-        assert isinstance(inner, ast.GeneratorExp | ast.ListComp | ast.SetComp)
-        before = len(self.operands)
+    def _comprehended(
+        self, inner: ast.GeneratorExp | ast.ListComp | ast.SetComp, bound: frozenset[str]
+    ) -> ast.expr | None:
+        """Take ``… for … in …`` apart if the code under test is not needed for each item."""
+        before, items = len(self.operands), len(self._items)
+        outer = bound
         try:
             generators = []
             for part in inner.generators:
                 if part.is_async:
                     return None
-                source = self.part(part.iter, bound)
+                source = self._iterated(part.iter, bound)
                 bound = bound | set(bound_names(part.target))
                 generators.append(
                     ast.comprehension(part.target, source, [self.part(test, bound) for test in part.ifs], 0)
                 )
-            return ast.Call(node.func, [type(inner)(self.part(inner.elt, bound), generators)], [])
+            return type(inner)(self.part(inner.elt, bound), generators)
+        except _NotSeparable:
+            del self.operands[before:], self.known[before:], self._items[items:]
+            return None if outer or self._inside else self._projected(inner)
+
+    def _projected(self, inner: ast.GeneratorExp | ast.ListComp | ast.SetComp) -> ast.expr | None:
+        """Take ``… for … in …`` apart that needs the code for each item: what it computes is a list, made inside."""
+        before = len(self.operands)
+        loop = frozenset(name for part in inner.generators for name in bound_names(part.target))
+        self._loop_names, self._items = loop, []
+        try:
+            element = self.part(inner.elt, loop)
         except _NotSeparable:
             del self.operands[before:], self.known[before:]
             return None
+        finally:
+            items, self._loop_names, self._items = self._items, frozenset(), []
+        listed = self.operand(ast.ListComp(ast.Tuple(items, ast.Load()), inner.generators))
+        target = ast.Tuple([ast.Name(f"_q{place}", ast.Store()) for place in range(len(items))], ast.Store())
+        return type(inner)(element, [ast.comprehension(target, listed, [], 0)])
+
+
+def _everywhere(node: ast.Call) -> ast.Compare | None:
+    """Return the comparison of two arrays of ``(one == other).all()`` or ``np.all(one == other)``."""
+    match node:
+        case ast.Call(func=ast.Attribute(value=ast.Name("np" | "numpy"), attr="all"), args=[compared], keywords=[]):
+            pass
+        case ast.Call(func=ast.Attribute(value=compared, attr="all"), args=[], keywords=[]):
+            pass
+        case _:
+            return None
+    is_equality = isinstance(compared, ast.Compare) and [*map(type, compared.ops)] == [ast.Eq]
+    return compared if is_equality and isinstance(compared, ast.Compare) else None
 
 
 def _judged(operand: ast.expr, scope: Scope) -> list[str]:
@@ -426,6 +617,8 @@ class _Rewriter:
         self._recording = recording
         self._module = Scope(tree.body, None, {})
         self._own = {node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)}
+        self._helpers = _expressions(tree)
+        self._of_numpy = imported_from_numpy(tree)
         self._given = {name: tuple(values) for name, values in literal_arguments(tree, self._module).items()}
         self.sites: list[RecordedSite] = []
 
@@ -434,7 +627,8 @@ class _Rewriter:
         self._tree.body = self._top_level(self._tree.body, self._module)
         if self.sites:
             place = _after_header(self._tree.body)
-            names = [ast.alias("guard", "_g_"), ast.alias("operands", "_a_"), ast.alias("warned", "_w_")]
+            renamed = {"guard": "_g_", "operands": "_a_", "warned": "_w_", "listed": "_i_"}
+            names = [ast.alias(name, short) for name, short in renamed.items()]
             self._tree.body.insert(place, ast.ImportFrom(MODULE, names, 0))
         if not self._recording:
             ValueEraser(self._tree, functions, self._module).erase()
@@ -561,7 +755,7 @@ class _Rewriter:
                 called = ast.Call(call.args[place], call.args[place + 1 :], call.keywords)
                 expected = call.args[:place] if self._recording else []
                 return self._guarded(number, self._recorded(number, [called]), expected)
-            asserted = as_assertion(call) if isinstance(call, ast.Call) else None
+            asserted = as_assertion(call, self._of_numpy) if isinstance(call, ast.Call) else None
             if asserted is None:
                 return self._plain(statement, value, scope, guarded)
             if any(isinstance(node, ast.Name) and node.id in _OWN_CALLS for node in ast.walk(asserted)):
@@ -622,7 +816,8 @@ class _Rewriter:
             names = [_load("_v0"), _load("_v1")]
             call = ast.Call(original.func, [*names, *original.args[2:]], original.keywords)
             return test, operands, [self._whole(ast.Tuple([call, ast.Constant(1)], ast.Load()), 2)]
-        taken = _Operands(scope, () if site.level == Level.WHOLE else self._own, inside=site.level == Level.WHOLE)
+        inside = site.level == Level.WHOLE
+        taken = _Operands(scope, () if inside else self._own, inside=inside, helpers=self._helpers)
         outside = taken.part(copy.deepcopy(test), shallow=site.level == Level.SHALLOW)
         calls = [node for operand in taken.operands for node in ast.walk(operand) if isinstance(node, ast.Call)]
         site.varies = any(name_of(call) in _DIFFERING for call in calls)
@@ -651,6 +846,20 @@ class _Rewriter:
         places = {f"_v{place}": place for place in range(count)}
         arguments = ast.arguments([], [ast.arg("_v")], None, [], [], None, [])
         return ast.Lambda(arguments, Inside().visit(copy.deepcopy(outside)))
+
+
+def _expressions(tree: ast.Module) -> dict[str, ast.FunctionDef]:
+    """Return the functions of a module that return an expression of their parameters, and do nothing else."""
+    defined = Counter(node.name for node in ast.walk(tree) if isinstance(node, Function | ast.ClassDef))
+    found: dict[str, ast.FunctionDef] = {}
+    for node in tree.body:
+        if not isinstance(node, ast.FunctionDef) or node.decorator_list or defined[node.name] > 1:
+            continue
+        args = node.args
+        match [part for part in node.body if not (isinstance(part, ast.Expr) and isinstance(part.value, ast.Constant))]:
+            case [ast.Return(value=ast.expr())] if len(parameters(node)) == len(args.args) > 0 and not args.defaults:
+                found[node.name] = node
+    return found
 
 
 def _after_header(body: list[ast.stmt]) -> int:

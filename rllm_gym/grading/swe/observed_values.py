@@ -109,6 +109,11 @@ class _Decoder:
                 return {self.value(key, depth + 1, hashed=True): self.value(item, depth + 1) for key, item in pairs}
             case ["x", str(kind), content] if kind in _SPELLED:
                 return self._number(_SPELLED[kind](content), hashed)
+            case ["x", "dict_keys" | "dict_items" as kind, ["d", *_] as content] if not hashed:
+                items = self.value(content, depth + 1)
+                return items.keys() if kind == "dict_keys" else items.items()
+            case ["x", "dict_values", ["l", *_] as content] if not hashed:
+                return self.value(content, depth + 1)
             case ["B", str(), content, dict(), *_] if content is not None:
                 return self.value(content, depth + 1, hashed=hashed)
             case ["T", str(name), list(bases)]:
@@ -239,8 +244,6 @@ def _object(encoded: Any) -> _Object | None:
             return None
     match more:
         case [dict(view), list(bases)]:
-            if "len()" not in view:  # of an earlier trace: what has no length is not iterated any more
-                view = {key: item for key, item in view.items() if key != "iter()"}
             return _Object(name, content, fields, view, tuple(base for base in bases if isinstance(base, str)))
     return _Object(name, content, fields, {}, ())
 
@@ -384,20 +387,52 @@ def size_of(encoded: Any) -> int:
     return len(json.dumps(encoded))
 
 
-def count_of(encoded: Any) -> int:
-    """Return how many items a value has; 0 for one that is no container and no text."""
+def count_of(encoded: Any, *, nested: bool = False) -> int:
+    """Return how many items a value has; 0 for one that is no container and no text.
+
+    ``nested``: a container in it counts as its items, one that is empty not at all.
+    """
     match encoded:
         case str():
             return len(encoded)
         case ["l" | "t" | "s" | "fs", *items]:
-            return len(items)
+            return sum(map(_leaf_count, items)) if nested else len(items)
         case ["d", *items]:
-            return len(items) // 2
+            return sum(map(_leaf_count, items[1::2])) if nested else len(items) // 2
         case ["x", "range", list(parts)]:
             return len(_range(parts))
-        case ["B" | "N", str(), content, *_]:
-            return count_of(content)
+        case ["B" | "N", str(), content, *_] | ["x", "dict_keys" | "dict_items" | "dict_values", content]:
+            return count_of(content, nested=nested)
     return 0
+
+
+def _leaf_count(encoded: Any) -> int:
+    is_container = isinstance(encoded, list) and encoded[:1] in (["l"], ["t"], ["s"], ["fs"], ["d"], ["B"], ["N"])
+    return count_of(encoded, nested=True) if is_container else 1
+
+
+def infinities_in(encoded: Any) -> set[str]:
+    """Return which of infinity, minus infinity and "not a number" are in a value."""
+    found: set[str] = set()
+    todo = [encoded]
+    while todo:
+        match todo.pop():
+            case float() as number if not math.isfinite(number):
+                found.add(str(number))
+            case ["f", str(text)] if text in _INFINITIES:
+                found.add(text)
+            case ["x", "Decimal", str(text)] if not decimal.Decimal(text).is_finite():
+                found.add(str(float(text)) if "s" not in text.lower() else "nan")
+            case ["x", "complex", [*parts]]:
+                found |= _INFINITIES & set(map(str, parts))
+            case [*items]:
+                todo += items
+            case dict() as fields:
+                todo += fields.values()
+    return found
+
+
+_INFINITIES = {"inf", "-inf", "nan"}
 
 
 def leaves(encoded: Any) -> set[str]:

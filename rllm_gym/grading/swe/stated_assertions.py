@@ -1,9 +1,10 @@
-"""The condition that an assertion of unittest, or of a mock, states."""
+"""The condition that an assertion of unittest, of numpy or of a mock states."""
 
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable
+from collections.abc import Callable, Collection
+from typing import Any
 
 from rllm_gym.grading.swe.taint import name_of
 
@@ -51,14 +52,46 @@ _MOCK_CALLS: dict[str, Callable[[ast.expr, ast.Call], ast.expr]] = {
 }
 
 
-def as_assertion(call: ast.Call) -> ast.expr | None:
-    """Return the condition that a unittest assertion states; ``None`` if it is another call."""
+_NUMPY: dict[str, tuple[str, dict[str, Any]]] = {
+    "assert_allclose": ("_all_near_", {"rtol": 1e-7, "atol": 0, "equal_nan": True}),
+    "assert_array_equal": ("_all_equal_", {"equal_nan": True}),
+    "assert_almost_equal": ("_near_by_digits_", {"decimal": 7}),
+    "assert_array_almost_equal": ("_near_by_digits_", {"decimal": 6}),
+}
+
+
+def imported_from_numpy(tree: ast.Module) -> frozenset[str]:
+    """Return the names by which a file calls assertions of ``numpy.testing``, or that module."""
+    found = {"testing"}
+    for node in ast.walk(tree):
+        match node:
+            case ast.Import(names=names):
+                found.update(alias.asname for alias in names if alias.name == "numpy.testing" and alias.asname)
+            case ast.ImportFrom(module="numpy.testing", names=names):
+                found.update(alias.name for alias in names if alias.asname is None)
+            case ast.ImportFrom(module="numpy", names=names):
+                found.update(alias.asname or alias.name for alias in names if alias.name == "testing")
+    return frozenset(found)
+
+
+def as_assertion(call: ast.Call, of_numpy: Collection[str] = ()) -> ast.expr | None:
+    """Return the condition that an assertion of unittest or numpy states; ``None`` if it is another call.
+
+    ``of_numpy``: see :func:`imported_from_numpy`.
+    """
     name, arguments = name_of(call), call.args
-    if not isinstance(call.func, ast.Attribute) or any(isinstance(item, ast.Starred) for item in arguments):
-        return None
-    if any(item.arg is None for item in call.keywords):
+    if any(isinstance(item, ast.Starred) for item in arguments) or any(item.arg is None for item in call.keywords):
         return None
     named = {item.arg: item.value for item in call.keywords}
+    module = call.func.value if isinstance(call.func, ast.Attribute) else call.func
+    if name in _NUMPY and len(arguments) >= 2 and name_of(module) in of_numpy:
+        function, defaults = _NUMPY[name]
+        options = {key: ast.Constant(value) for key, value in defaults.items()}
+        given = dict(zip(list(defaults), arguments[2:])) | {str(key): value for key, value in named.items()}
+        keywords = [ast.keyword(key, given.get(key, value)) for key, value in options.items()]
+        return ast.Call(_load(function), arguments[:2], keywords)
+    if not isinstance(call.func, ast.Attribute):
+        return None
     match name, arguments:
         case "match", [pattern] if not named:  # of the exception that pytest.raises returned
             text = ast.Call(_load("str"), [ast.Attribute(call.func.value, "value", ast.Load())], [])

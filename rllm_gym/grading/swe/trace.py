@@ -27,6 +27,7 @@ from rllm_gym.grading.swe.observed_values import (
     count_of,
     decode,
     has_content,
+    infinities_in,
     matches,
     merged,
     name_of,
@@ -36,7 +37,7 @@ from rllm_gym.grading.swe.observed_values import (
 from rllm_gym.grading.swe.test_source import function_key
 
 _SITES_PER_FILE = 1 << 20
-_VERSION = 4
+_VERSION = 5
 MORE_CHARS = 60
 """What is searched for an expected part may be this much longer than twice that of the reference solution."""
 
@@ -47,13 +48,14 @@ class TestTrace:
 
     Attributes:
         order: Digest of the sites in the order they were recorded; empty if it differs between runs.
-        sites: Digest of the sites, in no order.
+        sites: Digest of the sites, in no order; empty if they differ between runs.
         values: By position in that order, the operands to know; ``None`` for those that need not be known. For an
             expected exception or warning: its class and pattern, then the classes and the text that were seen.
         conclusive: How many events are compared with something that the code under test cannot read.
         files: The files of the sites, in the order of their first use.
         sizes: By position in that order, the size of the values that are searched for an expected part, by operand; and
-            by ``-1 - operand``, the number of items of those of which something is true for every item.
+            by ``-1 - operand``, the least number of items of those of which the assertion is true without items.
+        infinities: By position, and operand, which infinities it has; see :func:`infinities_in`.
     """
 
     __test__ = False  # not a test class, despite its name
@@ -64,6 +66,7 @@ class TestTrace:
     conclusive: int
     files: tuple[str, ...] = ()
     sizes: Mapping[int, Mapping[int, int]] = field(default_factory=dict)
+    infinities: Mapping[int, Mapping[int, list[str]]] = field(default_factory=dict)
 
 
 UNOBSERVED = TestTrace("", "", {}, -1)
@@ -110,6 +113,7 @@ class Trace:
                 {str(place): stored(value) for place, value in trace.values.items()},
                 [stored(path) for path in trace.files],
                 {str(place): stored(list(map(list, sizes.items()))) for place, sizes in trace.sizes.items()},
+                {str(place): stored(list(map(list, kinds.items()))) for place, kinds in trace.infinities.items()},
             ]
             for test, trace in self.tests.items()
         }
@@ -145,8 +149,9 @@ class Trace:
                         conclusive,
                         tuple(pool[at] for at in paths),
                         {int(place): dict(pool[at]) for place, at in sizes.items()},
+                        {int(place): dict(pool[at]) for place, at in infinities.items()},
                     )
-                    for test, (order, sites, conclusive, known, paths, sizes) in tests.items()
+                    for test, (order, sites, conclusive, known, paths, sizes, infinities) in tests.items()
                 },
             )
         except (ValueError, TypeError, AttributeError, IndexError, KeyError, RecursionError) as error:
@@ -278,9 +283,10 @@ class TestCheck:
                 problem = f"an event is malformed ({type(error).__name__})"
             if problem:
                 return problem
-        if not same and (self._in_order or (self._trace.order and sites_of(order) != self._trace.sites)):
+        if not same and (self._in_order or (self._trace.sites and sites_of(order) != self._trace.sites)):
             return "its statements are not reached as with the reference solution"
-        if self._strict and self._trace.order and self.conclusive < self._trace.conclusive:
+        least = self._trace.conclusive if self._trace.order else (self._trace.conclusive + 1) // 2
+        if self._strict and self.conclusive < least:
             return "less can be compared than with the reference solution"
         return ""
 
@@ -369,8 +375,12 @@ class TestCheck:
         for at, size in sizes.items() if self._strict else ():
             if at >= 0 and size_of(sent[at]) > 2 * size + MORE_CHARS:
                 return "a value that is searched is much larger than with the reference solution"
-            if at < 0 and 2 * count_of(sent[-1 - at]) < size:
-                return "a value has much fewer items than with the reference solution"
+            if at < 0 and _count(site, -1 - at, sent[-1 - at]) < size:
+                return "a value has fewer items than with the reference solution"
+        infinities = self._trace.infinities.get(place, {})
+        for at, value in sent.items() if self._strict else ():
+            if not site.known[at] and not infinities_in(value) <= set(infinities.get(at, ())):
+                return "a value is not finite, but it is with the reference solution"
         values = {}
         try:
             for place in range(len(site.known)):
@@ -488,9 +498,12 @@ class TraceRecorder:
         for events in tests.values():
             for event in events:
                 match event:
-                    case [int(number), list(operands), *_]:
+                    case ["x", int(number), *_] | [int(number), list(), *_]:
                         path, local, site = files.place(number)
-                        if site.kind is not SiteKind.ASSERTION or site.level >= Level.STATE or _suits(site, operands):
+                        if site.kind is not SiteKind.ASSERTION or site.level >= Level.STATE:
+                            continue
+                        # What raises with the reference solution is an operand that the assertion itself does not need.
+                        if event[0] != "x" and _suits(site, event[1]):
                             continue
                         plan = self._plans.setdefault(path, {})
                         if plan.get(local, SitePlan()).level == site.level:
@@ -526,7 +539,10 @@ class TraceRecorder:
             paths = files.paths_of(events)
             order = files.order(events, paths)
             sizes = self._sizes(files, [events, *again]) if steady else {}
-            traces[test] = TestTrace(digest_of(order) if steady else "", sites_of(order), values, 0, paths, sizes)
+            infinities = self._infinities(files, [events, *again]) if steady else {}
+            digest = digest_of(order) if steady else ""
+            same_sites = all(sites_of(files.order(run, paths)) == sites_of(order) for run in again)
+            traces[test] = TestTrace(digest, sites_of(order) * same_sites, values, 0, paths, sizes, infinities)
         return Trace(self.plans, traces)
 
     @property
@@ -603,12 +619,65 @@ class TraceRecorder:
                             if not site.known[at]:
                                 sizes = found.setdefault(place, {})
                                 sizes[at] = max(sizes.get(at, 0), size_of(operands[at]))
-                        for at in site.quantified if site.level < Level.STATE else ():
-                            if not site.known[at] and count_of(operands[at]):
-                                sizes = found.setdefault(place, {})
-                                count = count_of(operands[at])
-                                sizes[-1 - at] = min(sizes.get(-1 - at, count), count)
+                        for at, count in _needed(site, operands).items():
+                            sizes = found.setdefault(place, {})
+                            sizes[-1 - at] = min(sizes.get(-1 - at, count), count)
         return found
+
+    def _infinities(self, files: ObservedFiles, runs: Sequence[Sequence[Any]]) -> dict[int, dict[int, list[str]]]:
+        """Return which infinities each operand has that depends on the code, by place in the order."""
+        found: dict[int, dict[int, list[str]]] = {}
+        for events in runs:
+            for place, event in enumerate(events):
+                match event:
+                    case [int(number), list(operands), *_]:
+                        site = files.place(number)[2]
+                        for at, known in enumerate(site.known):
+                            if not known and (kinds := infinities_in(operands[at])):
+                                before = found.setdefault(place, {}).get(at, ())
+                                found[place][at] = sorted(kinds.union(before))
+        return found
+
+
+def _count(site: RecordedSite, at: int, encoded: Any) -> int:
+    """Return how many items an operand has, or stands for."""
+    if at in site.ranged and type(encoded) is int:
+        return encoded
+    return count_of(encoded, nested=site.nested)
+
+
+def _needed(site: RecordedSite, operands: Sequence[Any]) -> dict[int, int]:
+    """Return how many items an operand must have, for those without which the assertion is true as well.
+
+    It must have all that are compared with values of the test one by one, half of those of which something else is
+    said, because another solution may have fewer, and one if the assertion is about other things.
+    """
+    if site.kind is not SiteKind.ASSERTION or site.level >= Level.STATE:
+        return {}
+    try:
+        values = {f"_v{at}": decode(item) for at, item in enumerate(operands) if at not in site.evidence}
+    except NotPlain:
+        return {}
+    counts = {at: _count(site, at, item) for at, item in enumerate(operands) if f"_v{at}" in values}
+    counts = {at: count for at, count in counts.items() if count > 0 and not site.known[at]}
+
+    def holds_without(places: Iterable[int]) -> bool:
+        assert site.test is not None
+        empty = {f"_v{at}": type(value)() for at in places if (value := _plain(values[f"_v{at}"])) is not None}
+        try:
+            return bool(evaluate(site.test, {**values, **empty}))
+        except Exception:  # it is not true, whatever the evaluation raises
+            return False
+
+    found = [at for at in counts if holds_without([at])]
+    found = found or (list(counts) if len(counts) > 1 and holds_without(counts) else [])
+    paired = site.paired
+    return {at: counts[at] if at in paired else (counts[at] + 1) // 2 if site.concerns_items else 1 for at in found}
+
+
+def _plain(value: Any) -> Any:
+    """Return a value of a type that can be created empty, with the same items."""
+    return value if isinstance(value, int | str | bytes | bytearray | list | tuple | set | frozenset | dict) else []
 
 
 def _suits(site: RecordedSite, operands: list[Any]) -> bool:

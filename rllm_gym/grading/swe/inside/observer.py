@@ -31,6 +31,7 @@ MAX_SWALLOWED = 200
 MAX_PART_NODES = 5_000
 MAX_PART_CHARS = 100_000
 MAX_ITEMS = 1_000
+MAX_LISTED = 20_000
 MAX_VIEWS = 3
 MAX_EXACT = 1 << 53
 # How a few types of the standard library are written as text that recreates them.
@@ -46,6 +47,11 @@ _SPELLED: dict[type, Callable[[Any], Any]] = {
     pathlib.PosixPath: str,
     range: lambda value: [value.start, value.stop, value.step],
     complex: lambda value: [repr(value.real), repr(value.imag)],
+}
+_VIEWS: dict[type, Callable[[Any], Any]] = {
+    type({}.keys()): dict.fromkeys,
+    type({}.items()): dict,
+    type({}.values()): list,
 }
 _BASES: tuple[tuple[type, str], ...] = (
     (str, ""), (int, ""), (float, ""), (bytes, "b"), (bytearray, "ba"), (tuple, "t"), (list, "l"), (dict, "d"),
@@ -85,6 +91,8 @@ class ValueEncoder:
                 return self._content(value, base, tag)
         if kind in _SPELLED:
             return ["x", kind.__name__, _SPELLED[kind](value)]
+        if kind in _VIEWS:
+            return ["x", kind.__name__, self.encode(_VIEWS[kind](value))]
         if value is Ellipsis or value is NotImplemented:
             return ["x", kind.__name__, None]
         if issubclass(kind, type):
@@ -293,6 +301,13 @@ class Observer:
 
     def guard(self, site: int, *expected: Any) -> Any:
         return StatementGuard(self, site, expected)
+
+    def listed(self, value: Any) -> Any:
+        """Return the items of an iterator as a list, and any other value as it is."""
+        if not hasattr(type(value), "__next__"):
+            return value
+        items = list(itertools.islice(value, MAX_LISTED + 1))
+        return items if len(items) <= MAX_LISTED else value
 
     def warned(self, site: int, *expected: Any) -> Any:
         return WarningGuard(self, site, expected)

@@ -111,6 +111,7 @@ def main() -> None:
     if request["observed"]:
         module: Any = types.ModuleType(request["observed"])
         module.guard, module.operands, module.warned = observer.guard, observer.operands, observer.warned
+        module.listed = observer.listed
         sys.modules[request["observed"]] = module
     run_pytest(pytest, writer, answers, observer, request["arguments"], limit_hypothesis)
 

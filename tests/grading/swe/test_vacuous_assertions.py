@@ -1,0 +1,103 @@
+"""Assertions that are true of nothing, of infinity or of what only answers: such results are not paid."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+from small_repository import changes, write
+
+from rllm_gym.grading.swe import RepositoryTests, grade_repository_sync, record_trace_sync
+from rllm_gym.sandbox import Changes, SandboxPool
+
+INFINITE = "return float('inf')"
+EQUAL = "return type('E', (), {'__eq__': lambda self, other: True})()"
+# The reference solution, the test, wrong bodies and other right ones of a function f.
+FORMS: dict[str, tuple[str, str, tuple[str, ...], tuple[str, ...]]] = {
+    "relative": ("return 3.0000001", "r = f()\nassert abs(r - 3) <= 1e-6 * abs(r)",
+                 (INFINITE, "import decimal; return decimal.Decimal('Infinity')"), ("return 3",)),
+    "negated": ("return 3.0", "assert not abs(f() - 3) > 1e-6", ("return float('nan')", INFINITE), ("return 3",)),
+    "overflow": ("return 1.0", "r = f()\nassert abs(r * 1e10 - 1e10) <= 1e-6 * abs(r * 1e10)", ("return 1e305",),
+                 ("return 1",)),
+    "approx": ("return 3.0", "import pytest\nr = f()\nassert r == pytest.approx(3, abs=abs(r) / 100)", (INFINITE,),
+               ("return 3.001",)),
+    "isclose": ("return 3.0", "import math\nassert math.isclose(f(), 3.0, rel_tol=1e-6)", (INFINITE, "return 2.0"),
+                ("return 3",)),
+    "infinite": ("return float('inf')", "import math\nassert f() > 10 and math.isinf(f())", ("return 11",),
+                 ("import math; return math.inf",)),
+    "enumerate": ("return list('abcd')", "e = list('abcd')\nassert all(v == e[i] for i, v in enumerate(f()))",
+                  ("return []", "return ['a', 'b']"), ("return iter('abcd')", "return tuple('abcd')")),
+    "zip": ("return [5, 6, 7]", "assert all(a == b for a, b in zip(f(), [5, 6, 7]))", ("return []", "return [5, 6]"),
+            ("return range(5, 8)", "yield from (5, 6, 7)")),
+    "range": ("return [5, 6, 7]", "e = [5, 6, 7]\nr = f()\nassert all(r[i] == e[i] for i in range(len(r)))",
+              ("return []", "return [5, 6]"), ("return (5, 6, 7)",)),
+    "loop": ("return [5, 6, 7]", "e = [5, 6, 7]\nfor i, v in enumerate(f()):\n    assert v == e[i]",
+             ("return []", "return [5, 6]"), ("return (5, 6, 7)",)),
+    "items": ("return {'a': 1, 'b': 2}", "e = {'a': 1, 'b': 2}\nassert all(e[k] == v for k, v in f().items())",
+              ("return {}", "return {'a': 1}"), ("return dict(b=2, a=1)",)),
+    "keys": ("return {'a': 1, 'b': 2}.keys()", "assert len(f()) == 2\nassert f() == {'a', 'b'}",
+             ("return {'x': 1, 'y': 2}.keys()",), ("return {'b', 'a'}",)),
+    "none of": ("return [2, 4, 6]", "assert [v for v in f() if v % 2] == []", ("return []",), ("return (2, 4, 8)",)),
+    "count": ("return [2, 4, 6]", "assert sum(1 for v in f() if v % 2) == 0", ("return []",), ("return [2, 4]",)),
+    "most": ("return [2, 4, 6]", "assert max(f(), default=0) <= 6", ("return []",), ("return (6, 4, 2)",)),
+    "difference": ("return [2, 4, 6]", "assert not set(f()) - {2, 4, 6, 8}", ("return []",), ("return [8, 2]",)),
+    "part": ("return 'word'", "assert f() in 'a word of text'", ("return ''",), ("return 'text'",)),
+    "helper": ("return [2, 4, 6]", "assert is_sorted(f())", ("return []", EQUAL), ("return (1, 2)",)),
+    "nested": ("return [[1, 2], [3, 4]]", "assert all(v > 0 for row in f() for v in row)", ("return [[], []]",),
+               ("return ((3, 4), (1,))",)),
+    "fields": ("return [Pair(1, 'x'), Pair(2, 'y')]", "assert all(p.one > 0 and p.two in 'xy' for p in f())",
+               ("return []", "return [Pair(type('G', (), {'__gt__': lambda *_: True})(), '')] * 2"),
+               ("return (Pair(7, 'y'), Pair(8, 'x'))",)),
+    "either": ("return 5", "assert f() == 5 or f() == 6", (EQUAL, "return 7"), ("return 6",)),
+    "arrays": ("import numpy; return numpy.array([1.0, 2.0])", "assert (f() == [1.0, 2.0]).all()",
+               ("import numpy; return numpy.empty((0, 2))", EQUAL), ("import numpy; return numpy.array([1, 2])",)),
+    "numpy": ("return [1.0, 2.0]", "import numpy as np\nnp.testing.assert_allclose(f(), [1, 2], rtol=1e-6)",
+              ("return [float('inf')] * 2", "import numpy; return numpy.empty((0, 2))"), ("return (1, 2.0000000001)",)),
+}  # fmt: skip
+HEAD = "from dataclasses import dataclass\n\n\n@dataclass\nclass Pair:\n    one: int\n    two: str\n\n\n"
+TEST_HEAD = "\n\ndef is_sorted(values):\n    return all(a <= b for a, b in zip(values, values[1:]))\n\n\n"
+
+
+def repository(bodies: Mapping[str, str]) -> Changes:
+    return changes({f"{place(name)}.py": f"{HEAD}def f():\n    {body}\n" for name, body in bodies.items()})
+
+
+def place(name: str) -> str:
+    return "form_" + name.replace(" ", "_")
+
+
+def id_of(name: str) -> str:
+    return f"tests/test_{place(name)}.py::test_it"
+
+
+@pytest.fixture(scope="module")
+def forms(pool: SandboxPool, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, RepositoryTests]:
+    pytest.importorskip("numpy")
+    base = write(tmp_path_factory.mktemp("forms"), {f"{place(name)}.py": "f = None\n" for name in FORMS})
+    hidden = {}
+    for name, (_, test, _, _) in FORMS.items():
+        body = "".join(f"    {line}\n" for line in test.splitlines())
+        hidden[id_of(name).partition("::")[0]] = f"from {place(name)} import f{TEST_HEAD}def test_it():\n{body}"
+    tests = RepositoryTests(hidden, tuple(map(id_of, FORMS)))
+    gold = repository({name: form[0] for name, form in FORMS.items()})
+    return base, dataclasses.replace(tests, trace=record_trace_sync(pool, base, gold, tests))
+
+
+@pytest.mark.parametrize("number", [0, 1])
+def test_a_result_that_the_assertion_only_happens_to_hold_for_is_not_paid(
+    pool: SandboxPool, forms: tuple[Path, RepositoryTests], number: int
+) -> None:
+    base, tests = forms
+    bodies = {name: wrong[number] for name, (_, _, wrong, _) in FORMS.items() if number < len(wrong)}
+    verdict = grade_repository_sync(pool, base, repository(bodies), tests)
+    assert [name for name in bodies if id_of(name) not in verdict.failed] == []
+
+
+@pytest.mark.parametrize("number", [0, 1])
+def test_another_right_result_is_paid(pool: SandboxPool, forms: tuple[Path, RepositoryTests], number: int) -> None:
+    base, tests = forms
+    bodies = {name: right[number] if number < len(right) else gold for name, (gold, _, _, right) in FORMS.items()}
+    verdict = grade_repository_sync(pool, base, repository(bodies), tests)
+    assert dict(verdict.failed) == {}
