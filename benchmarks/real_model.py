@@ -4,7 +4,7 @@
     python -m benchmarks.real_model [--folder runs/real-model] [--parallel 2] [--write]
 
 Each run is a process with one torch thread: three seeds, fixed beforehand, on each task, from the pretrained weights,
-with LoRA and the defaults of ``rllm-gym train`` except for those in ``SETTINGS``. ``sums`` and ``word problems`` have
+with LoRA and the defaults of ``rllm-gym train`` except for those in ``SETTINGS``. ``sums`` and ``arithmetic`` have
 one turn, and the reward is whether the last number of the reply is the answer; ``second try`` is
 ``rllm/MathMultiTurn-v0``, which says what was wrong. Validation problems are never trained on. TRL trains on the same
 rows of the first two, with the same reward, model, adapters, batches, lengths and learning rate, for seed 0;
@@ -48,7 +48,7 @@ SETTINGS = {
     "lora_alpha": 32,
 }
 MULTI_TURN = {"id": "rllm/MathMultiTurn-v0", "difficulty": 0, "answer_format": "last_number", "max_turns": 2}
-TASKS = ("sums", "word problems", "second try")
+TASKS = ("sums", "arithmetic", "second try")
 VALIDATION_TASKS = 100
 PROBLEMS = 1000
 # Time limit of a run in seconds.
@@ -71,7 +71,7 @@ def _problems(split: str) -> list[dict[str, str]]:
 
     import rllm_gym  # noqa: F401 - registers the environments
 
-    options: dict[str, Any] = {"families": ["word_problems"], "difficulty": 0, "answer_format": "last_number"}
+    options: dict[str, Any] = {"families": ["arithmetic"], "difficulty": 0, "answer_format": "last_number"}
     env: Any = gymnasium.make("rllm/Math-v0", split=split, num_tasks=PROBLEMS, **options)
     rows = {}
     for index in range(PROBLEMS):
