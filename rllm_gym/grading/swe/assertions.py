@@ -7,14 +7,16 @@ values are plain data of bounded size, and the number of steps is bounded.
 from __future__ import annotations
 
 import ast
+import itertools
 import math
 import operator
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence, Sized
 from typing import Any
 
 from rllm_gym.grading.swe.observed_values import ClassRef
 
 MAX_STEPS = 200_000
+_ITEMS_PER_STEP = 20
 MAX_REPEATED = 1_000_000
 MAX_MATCHED_TEXT = 20_000
 MAX_MATCH_S = 2.0
@@ -35,6 +37,7 @@ _COMPARISONS: dict[type[ast.cmpop], Callable[[Any, Any], Any]] = {
     ast.Is: lambda one, other: _identical(one, other),
     ast.IsNot: lambda one, other: not _identical(one, other),
 }
+_MEMBERSHIP = ast.In | ast.NotIn
 _OPERATIONS: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
     ast.Add: operator.add,
     ast.Sub: operator.sub,
@@ -158,6 +161,16 @@ def bounded_range(*parts: int) -> range:
     return found
 
 
+def linear_sum(items: Any, /, start: Any = 0) -> Any:
+    """Evaluate ``sum``, whose time for lists is the square of their number."""
+    if not isinstance(start, list | tuple):
+        return sum(items, start)
+    if not all(isinstance(item, type(start)) for item in items):
+        raise TypeError
+    kind: Any = type(start)
+    return kind(itertools.chain(start, *items))
+
+
 def equal_counts(one: Sequence[Any], other: Sequence[Any]) -> bool:
     """Evaluate unittest's ``assertCountEqual``."""
     rest = list(other)
@@ -197,7 +210,7 @@ def _instance(value: Any, kinds: Any) -> bool:
 
 
 CALLS: dict[str, Callable[..., Any]] = {
-    "abs": abs, "len": len, "round": round, "min": min, "max": max, "sum": sum, "sorted": sorted, "all": all,
+    "abs": abs, "len": len, "round": round, "min": min, "max": max, "sum": linear_sum, "sorted": sorted, "all": all,
     "any": any, "bool": bool, "set": set, "list": list, "tuple": tuple, "frozenset": frozenset, "dict": dict,
     "enumerate": lambda *parts, **named: list(enumerate(*parts, **named)),
     "zip": lambda *parts, **named: list(zip(*parts, **named)), "range": bounded_range,
@@ -207,6 +220,8 @@ CALLS: dict[str, Callable[..., Any]] = {
     "_near_by_digits_": near_by_digits,
 }  # fmt: skip
 """Functions of an assertion. Those of other modules than ``builtins`` have names of this module."""
+_IMMEDIATE = frozenset({"len", "isinstance", "bool", "get", "items", "keys", "values", "startswith", "endswith"})
+"""Functions and methods whose time does not depend on the number of items."""
 
 
 def _identical(one: Any, other: Any) -> bool:
@@ -258,8 +273,9 @@ class _Evaluator:
                 left = self.value(node.left)
                 for kind, comparator in zip(node.ops, node.comparators):
                     right = self.value(comparator)
-                    if isinstance(right, str | bytes | list | tuple):
-                        self._steps += len(right) // 100  # a search takes time in each step of a comprehension
+                    hashed = isinstance(right, set | frozenset | dict)
+                    if isinstance(right, str | bytes | list | tuple) or (hashed and not isinstance(kind, _MEMBERSHIP)):
+                        self._steps += len(right) // 100  # it takes time in each step of a comprehension
                     if not _COMPARISONS[type(kind)](left, right):
                         return False
                     left = right
@@ -274,7 +290,7 @@ class _Evaluator:
             case ast.UnaryOp():
                 return _UNARY[type(node.op)](self.value(node.operand))
             case ast.BinOp():
-                return self._operation(node.op, self.value(node.left), self.value(node.right))
+                return self._made(self._operation(node.op, self.value(node.left), self.value(node.right)))
             case ast.List():
                 return [self.value(item) for item in node.elts]
             case ast.Tuple():
@@ -285,7 +301,8 @@ class _Evaluator:
                 keys = [self.value(key) for key in node.keys if key is not None]
                 return dict(zip(keys, (self.value(item) for item in node.values)))
             case ast.Subscript():
-                return self.value(node.value)[self.value(node.slice)]
+                part = self.value(node.value)[self.value(node.slice)]
+                return self._made(part) if isinstance(node.slice, ast.Slice) else part
             case ast.Slice():
                 return slice(*(part and self.value(part) for part in (node.lower, node.upper, node.step)))
             case ast.ListComp() | ast.GeneratorExp():
@@ -294,13 +311,27 @@ class _Evaluator:
                 return {self.value(node.elt) for _ in self._bindings(node.generators)}
             case ast.Call(func=ast.Name(id)):
                 named = {str(keyword.arg): self.value(keyword.value) for keyword in node.keywords}
-                return CALLS[id](*(self.value(item) for item in node.args), **named)
+                return self._called(id, CALLS[id], [self.value(item) for item in node.args], named)
             case ast.Call(func=ast.Attribute(attr=name, value=value)):
                 receiver = self.value(value)
                 if name not in METHODS or not isinstance(receiver, str | bytes | set | frozenset | dict):
                     raise UnsupportedAssertion
-                return getattr(receiver, name)(*(self.value(item) for item in node.args))
+                method = getattr(type(receiver), name)
+                return self._called(name, method, [receiver, *(self.value(item) for item in node.args)], {})
         raise UnsupportedAssertion
+
+    def _called(self, name: str, function: Callable[..., Any], arguments: list[Any], named: Mapping[str, Any]) -> Any:
+        if name in _IMMEDIATE:
+            return function(*arguments, **named)
+        return self._made(function(*map(self._made, arguments), **named))
+
+    def _made(self, value: Any) -> Any:
+        """Return a value that takes time and memory in each step of a comprehension, and count both."""
+        if isinstance(value, Sized):
+            self._steps += len(value) // _ITEMS_PER_STEP
+            if self._steps > MAX_STEPS:
+                raise UnsupportedAssertion
+        return value
 
     def _operation(self, kind: ast.operator, left: Any, right: Any) -> Any:
         if isinstance(kind, ast.Mult):

@@ -11,6 +11,7 @@ import fractions
 import json
 import math
 import pathlib
+import re
 import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -421,8 +422,8 @@ def infinities_in(encoded: Any) -> set[str]:
                 found.add(str(number))
             case ["f", str(text)] if text in _INFINITIES:
                 found.add(text)
-            case ["x", "Decimal", str(text)] if not decimal.Decimal(text).is_finite():
-                found.add(str(float(text)) if "s" not in text.lower() else "nan")
+            case ["x", "Decimal", str(text)] if name := _NOT_FINITE.fullmatch(text):
+                found.add("nan" if name["nan"] else "-inf" if text.startswith("-") else "inf")
             case ["x", "complex", [*parts]]:
                 found |= _INFINITIES & set(map(str, parts))
             case [*items]:
@@ -433,6 +434,7 @@ def infinities_in(encoded: Any) -> set[str]:
 
 
 _INFINITIES = {"inf", "-inf", "nan"}
+_NOT_FINITE = re.compile(r"[+-]?(inf(inity)?|(?P<nan>s?nan)\d*)", re.IGNORECASE)
 
 
 def leaves(encoded: Any) -> set[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import dataclasses
 from collections.abc import Mapping
 from pathlib import Path
@@ -10,6 +11,8 @@ import pytest
 from small_repository import changes, write
 
 from rllm_gym.grading.swe import RepositoryTests, grade_repository_sync, record_trace_sync
+from rllm_gym.grading.swe.assertions import UnsupportedAssertion, evaluate
+from rllm_gym.grading.swe.observed_values import infinities_in
 from rllm_gym.sandbox import Changes, SandboxPool
 
 INFINITE = "return float('inf')"
@@ -101,3 +104,35 @@ def test_another_right_result_is_paid(pool: SandboxPool, forms: tuple[Path, Repo
     bodies = {name: right[number] if number < len(right) else gold for name, (gold, _, _, right) in FORMS.items()}
     verdict = grade_repository_sync(pool, base, repository(bodies), tests)
     assert dict(verdict.failed) == {}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "[list(range(len(big))) for _ in many]",
+        "all(sorted(big) for _ in many)",
+        "[big[1:] for _ in many]",
+        "[big + big for _ in many]",
+        "[numbers.union(numbers) for _ in many]",
+        "all(numbers == numbers for _ in many)",
+        "all(word.isalpha() for _ in many)",
+    ],
+)
+def test_what_is_evaluated_outside_takes_bounded_time_and_memory(text: str) -> None:
+    """The values come from the code under test. Without a bound, each of these takes minutes or all memory."""
+    many = [1] * 150_000
+    values = {"big": list(range(150_000)), "numbers": set(range(150_000)), "word": "a" * 1_000_000, "many": many}
+    with pytest.raises(UnsupportedAssertion):
+        evaluate(ast.parse(text, mode="eval").body, values)
+
+
+def test_lists_are_added_in_linear_time() -> None:
+    """``sum`` copies the first lists once for each other one."""
+    flat = evaluate(ast.parse("sum(lists, start=[])", mode="eval").body, {"lists": [[1] * 3] * 100_000})
+    assert flat == [1] * 300_000
+
+
+def test_any_text_of_a_decimal_is_read() -> None:
+    """The code under test may send what ``Decimal`` does not accept, or a NaN with digits."""
+    texts = {"NaN123": {"nan"}, "-sNaN": {"nan"}, "Infinity": {"inf"}, "-inf": {"-inf"}, "1e400": set(), "x": set()}
+    assert {text: infinities_in(["x", "Decimal", text]) for text in texts} == texts
