@@ -146,7 +146,7 @@ def evaluate(config: TrainConfig, model: Path, tasks: Sequence[Task], *, seed: i
         load_causal_lm(str(model), dtype=torch.float32).eval(),
         load_tokenizer(str(model)),
         max_batch=config.env.parallel,
-        num_threads=config.threads,
+        num_threads=1,
     )
     engine = AgentExecutionEngine(
         env=config.env.id,

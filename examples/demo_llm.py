@@ -8,6 +8,7 @@ trained on.
 from __future__ import annotations
 
 import argparse
+import os
 import re
 import time
 from pathlib import Path
@@ -42,14 +43,13 @@ def correct(completions: list[str], answer: list[str], **columns: Any) -> list[f
     return [float(re.findall(r"\d+", text)[-1:] == [right]) for text, right in zip(completions, answer, strict=True)]
 
 
-def run_demo(folder: Path, *, seed: int, steps: int, threads: int, resume: bool = False) -> TrainResult:
+def run_demo(folder: Path, *, seed: int, steps: int, resume: bool = False) -> TrainResult:
     """Train, and evaluate before the first step and at the end."""
     dataset = sums()
     config = TrainConfig(
         str(folder),
         steps=steps,
         seed=seed,
-        threads=threads,
         resume=resume,
         model=ModelConfig(path=str(write_model("smollm2", Path("runs/smollm2")))),
         sampling=SamplingConfig(max_tokens=24),
@@ -93,8 +93,9 @@ def main() -> None:
         parser.error("--resume needs --output, the folder of the run")
     disable_progress_bar()
     console, started = Console(), time.perf_counter()
+    os.environ["OMP_NUM_THREADS"] = str(options.threads)
     folder = options.output or new_folder(Path("runs"), f"demo-llm-seed{options.seed}")
-    result = run_demo(folder, seed=options.seed, steps=options.steps, threads=options.threads, resume=options.resume)
+    result = run_demo(folder, seed=options.seed, steps=options.steps, resume=options.resume)
     if result.model is None:
         raise SystemExit(
             f"stopped after step {result.steps}; continue with\n"

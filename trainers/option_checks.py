@@ -1,11 +1,12 @@
-"""Helpers of the checks of options, and the error that lists all problems."""
+"""Types of options with their ranges, helpers of other checks, and the error that lists all problems."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from dataclasses import MISSING, fields
-from typing import Any, TypeVar, cast
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import MISSING, dataclass, fields, is_dataclass
+from types import UnionType
+from typing import Annotated, Any, TypeVar, Union, cast, get_args, get_origin, get_type_hints
 
 from rllm_gym.core import importing
 
@@ -16,12 +17,50 @@ class ConfigError(ValueError):
     """An option is unknown, impossible, or would have no effect. The message names the option and how to fix it."""
 
 
-def positive(section: object, prefix: str, names: tuple[str, ...], problems: list[str]) -> None:
-    """Report options that are not above 0; ``None`` is accepted."""
-    for name in names:
+@dataclass(frozen=True)
+class Range:
+    """The values that an option can have. Written in its type, so that it is checked wherever the option is."""
+
+    text: str
+    contains: Callable[[Any], bool]
+
+
+_ABOVE_0 = Range("above 0", lambda value: value > 0)
+AT_LEAST_0 = Range("0 or more", lambda value: value >= 0)
+PositiveInt = Annotated[int, _ABOVE_0]
+PositiveFloat = Annotated[float, _ABOVE_0]
+NonNegativeInt = Annotated[int, AT_LEAST_0]
+NonNegativeFloat = Annotated[float, AT_LEAST_0]
+Fraction = Annotated[float, Range("between 0 and 1", lambda value: 0 < value < 1)]
+UnitFloat = Annotated[float, Range("in [0, 1]", lambda value: 0 <= value <= 1)]
+
+
+def check_ranges(section: Any, problems: list[str], prefix: str = "") -> None:
+    """Report all options of a configuration, in all its sections, that are outside their :class:`Range`; ``None`` is
+    accepted.
+    """
+    for name, hint in get_type_hints(type(section), include_extras=True).items():
         value = getattr(section, name)
-        if value is not None and not value > 0:
-            problems.append(f"{prefix}{name}={value!r} must be above 0")
+        if is_dataclass(value):
+            check_ranges(value, problems, f"{prefix}{name}.")
+        elif isinstance(value, Mapping):
+            for key, item in value.items():
+                if is_dataclass(item):
+                    check_ranges(item, problems, f"{prefix}{name}.{key}.")
+        elif value is not None:
+            problems += [
+                f"{prefix}{name}={value!r} must be {limits.text}"
+                for limits in _ranges(hint)
+                if not limits.contains(value)
+            ]
+
+
+def _ranges(hint: Any) -> Iterator[Range]:
+    for argument in (*getattr(hint, "__metadata__", ()), *get_args(hint)):
+        if isinstance(argument, Range):
+            yield argument
+        elif get_origin(hint) in (Union, UnionType):
+            yield from _ranges(argument)
 
 
 def default(section: object, name: str) -> Any:

@@ -146,10 +146,12 @@ def _messages(parameters: Sequence[torch.nn.Parameter]) -> Iterator[list[torch.n
 
 
 @contextlib.contextmanager
-def limit_threads(number: int) -> Iterator[None]:
-    """Set the number of torch threads of this process, and restore it afterwards."""
+def limit_threads(number: int | None = None) -> Iterator[None]:
+    """Set the number of torch threads of this process, and restore it afterwards. The default is the variable
+    ``OMP_NUM_THREADS``, or 1 without it: on a busy machine torch's own default is many times slower.
+    """
     before = torch.get_num_threads()
-    torch.set_num_threads(number)
+    torch.set_num_threads(number or int(os.environ.get("OMP_NUM_THREADS") or 1))
     try:
         yield
     finally:

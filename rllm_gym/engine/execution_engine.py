@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import aclosing
-from typing import Any, Unpack
+from typing import Any
 
 import gymnasium
 from gymnasium.envs.registration import EnvSpec
@@ -15,7 +15,7 @@ from rllm_gym.engine.base import BaseEngine, EpisodeResult
 from rllm_gym.engine.conversation import ConversationTokens
 from rllm_gym.engine.conversation_sampler import ConversationSampler
 from rllm_gym.engine.episode_env_worker import EpisodeEnvWorker
-from rllm_gym.engine.options import EngineArguments, engine_options
+from rllm_gym.engine.options import engine_options
 from rllm_gym.engine.rollout import Rollout, greedy
 from rllm_gym.engine.sampler_client import SamplerClient
 from rllm_gym.engine.spec import EpisodeSpec, Specs
@@ -59,7 +59,7 @@ class AgentExecutionEngine(BaseEngine):
         sampler: Sampler,
         env_kwargs: Mapping[str, Any] | None = None,
         agent: Callable[[], BaseAgent] | None = None,
-        **options: Unpack[EngineArguments],
+        **options: Any,
     ) -> None:
         self.source = resolve(env)
         super().__init__(

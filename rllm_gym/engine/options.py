@@ -5,35 +5,13 @@ from __future__ import annotations
 import difflib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
-from typing import Any, Literal, TypedDict
+from typing import Any, Literal
 
 from rllm_gym.argument_checks import check_int
 from rllm_gym.chat.renderer import ChatRenderer
 from rllm_gym.engine.spec import Budget, Deadlines
 from rllm_gym.runtime import WORKER_KINDS, WorkerKind
 from rllm_gym.samplers.protocol import SamplingParams
-
-
-class EngineArguments(TypedDict, total=False):
-    """The keyword arguments of both engines, which type checkers and editors read: see :class:`EngineOptions`."""
-
-    renderer: ChatRenderer | None
-    tokenizer: Any
-    sampling_params: SamplingParams
-    n_parallel: int
-    workers: WorkerKind
-    memory_mb: int | None
-    max_turns: int | None
-    max_prompt_tokens: int | None
-    max_response_tokens: int | None
-    max_context_tokens: int | None
-    deadlines: Deadlines
-    retries: int
-    reuse_envs: bool | None
-    on_sampler_error: Literal["raise", "drop"]
-    seed: int
-    deterministic: bool
-    progress: bool
 
 
 @dataclass(frozen=True, kw_only=True)

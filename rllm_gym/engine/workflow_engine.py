@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import Any, Unpack
+from typing import Any
 
 import gymnasium
 from gymnasium.envs.registration import EnvSpec
@@ -17,7 +17,7 @@ from rllm_gym.engine.conversation import ConversationTokens
 from rllm_gym.engine.conversation_sampler import ConversationSampler
 from rllm_gym.engine.env_set import EnvSet
 from rllm_gym.engine.game_host import resolve_game
-from rllm_gym.engine.options import EngineArguments, engine_options
+from rllm_gym.engine.options import engine_options
 from rllm_gym.engine.roles import Role
 from rllm_gym.engine.rollout import greedy
 from rllm_gym.engine.sampler_client import SamplerClient
@@ -77,7 +77,7 @@ class AgentWorkflowEngine(BaseEngine):
         env_kwargs: Mapping[str, Any] | None = None,
         roles: Mapping[str, Role] | None = None,
         max_episode_tokens: int | None = None,
-        **options: Unpack[EngineArguments],
+        **options: Any,
     ) -> None:
         self.make_workflow = _factory(workflow, dict(workflow_kwargs or {}))
         self.env = env

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import threading
-import typing
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -18,7 +17,6 @@ from rllm_gym.engine import (
     AgentExecutionEngine,
     AgentWorkflowEngine,
     Deadlines,
-    EngineOptions,
     EnvironmentUnavailable,
     EpisodeSpec,
     group,
@@ -404,13 +402,6 @@ def test_an_option_that_is_unknown_or_invalid_is_an_error() -> None:
         engine_of(deadlines=5)
     with pytest.raises(TypeError, match="BaseAgent"):
         engine_of(agent=dict).run_sync([0])
-
-
-def test_editors_see_every_option_with_its_type() -> None:
-    options = typing.get_type_hints(EngineOptions)
-    for engine in (AgentExecutionEngine, AgentWorkflowEngine):
-        (arguments,) = typing.get_args(typing.get_type_hints(engine.__init__)["options"])
-        assert typing.get_type_hints(arguments) == options
 
 
 def test_an_option_that_does_not_exist_is_an_error() -> None:

@@ -52,8 +52,6 @@ OTHER: dict[str, Any] = {
     "overlong": "mask",
     "format_penalty": 0.3,
     "value_lr": 0.5,
-    "value_weight": 2.0,
-    "value_warmup_steps": 0,
 }
 SELECTED = ("name", "loss", "aggregation")
 # Tested where it is read: test_distillation. So is reference_sync, in test_reference_sync.
@@ -98,7 +96,7 @@ class OptionBench:
             torch.nn.init.constant_(self.policy.value_head.weight_D, 0.3)
         samples = samples_of(self.episodes, config.algorithm.format_penalty)
         samples = with_length_penalty(samples, config.algorithm.length_penalty)
-        for step in (0, 5):  # during the warm-up of the value head, and after it
+        for step in (0, 5):
             targets = algorithm.targets(samples, learner.signals(samples, algorithm.required_signals))
             learner.update(step, samples, targets, algorithm, 0.0)
         yield from (parameter.detach().numpy().copy() for _, parameter in self.policy.parameters)

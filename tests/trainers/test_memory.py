@@ -80,11 +80,10 @@ def updates(policy: Policy, optimizer: OptimizerConfig) -> None:
         ({"tuning": "full", "gradient_checkpointing": True}, {"name": "adamw8bit"}),
         ({"tuning": "lora"}, {}),
         ({"tuning": "lora", "dtype": "bfloat16"}, {}),
-        ({"tuning": "lora", "lora": LoraConfig(variant="dora", rank=8)}, {}),
         ({"tuning": "lora", "gradient_checkpointing": True}, {}),
         ({"tuning": "qlora"}, {"name": "adamw8bit"}),
     ],
-    ids=["full", "full-checkpointing-8bit", "lora", "lora-bf16", "dora", "lora-checkpointing", "qlora-8bit"],
+    ids=["full", "full-checkpointing-8bit", "lora", "lora-bf16", "lora-checkpointing", "qlora-8bit"],
 )
 def test_the_estimate_is_close_to_the_memory_of_an_update(
     folder: Path, tmp_path: Path, model: Any, optimizer: Any

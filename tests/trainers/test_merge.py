@@ -7,6 +7,7 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+import peft
 import pytest
 import torch
 from peft import PeftModel
@@ -30,13 +31,17 @@ def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return make_tiny_model(tmp_path_factory.mktemp("merge") / "base")
 
 
-def adapter_of(base: Path, folder: Path, tuning: Any = "lora", variant: Any = "lora") -> Policy:
-    policy = Policy(LoraModelConfig(str(base), tuning, lora=LoraConfig(rank=4, variant=variant)))
-    with torch.no_grad():
-        for number, (_, parameter) in enumerate(policy.parameters):
-            parameter.add_(0.05 * torch.randn(parameter.shape, generator=torch.Generator().manual_seed(number)))
+def adapter_of(base: Path, folder: Path, tuning: Any = "lora") -> Policy:
+    policy = Policy(LoraModelConfig(str(base), tuning, lora=LoraConfig(rank=4)))
+    changed([parameter for _, parameter in policy.parameters])
     policy.save(folder)
     return policy
+
+
+def changed(parameters: list[torch.nn.Parameter]) -> None:
+    with torch.no_grad():
+        for number, parameter in enumerate(parameters):
+            parameter.add_(0.05 * torch.randn(parameter.shape, generator=torch.Generator().manual_seed(number)))
 
 
 @torch.no_grad()
@@ -49,12 +54,17 @@ def loaded(folder: Path) -> Any:
     return AutoModelForCausalLM.from_pretrained(folder).eval()
 
 
-@pytest.mark.parametrize("variant", ["lora", "rslora", "dora"])
-def test_the_merged_model_computes_what_the_adapter_did(base: Path, tmp_path: Path, variant: str) -> None:
-    policy = adapter_of(base, tmp_path / "adapter", variant=variant)
+@pytest.mark.parametrize("settings", [{}, {"use_rslora": True}, {"use_dora": True}])
+def test_the_merged_model_computes_what_the_adapter_did(base: Path, tmp_path: Path, settings: dict[str, bool]) -> None:
+    """Also adapters of PEFT that the trainer does not train."""
+    options = peft.LoraConfig(r=4, target_modules="all-linear", task_type="CAUSAL_LM", **settings)  # type: ignore[arg-type]
+    adapted = peft.get_peft_model(loaded(base), options)
+    changed([parameter for parameter in adapted.parameters() if parameter.requires_grad])
+    adapted.save_pretrained(tmp_path / "adapter")
+    AutoTokenizer.from_pretrained(base).save_pretrained(tmp_path / "adapter")
     merged = merge_adapter(MergeConfig(str(tmp_path / "adapter"), str(tmp_path / "merged")))
     model = loaded(merged.output)
-    assert torch.allclose(logits(model), logits(policy.model), atol=1e-4)
+    assert torch.allclose(logits(model), logits(adapted), atol=1e-4)
     assert not torch.allclose(logits(model), logits(loaded(base)), atol=0.1)
     assert type(model) is type(loaded(base))
     assert AutoTokenizer.from_pretrained(merged.output).chat_template
@@ -64,7 +74,7 @@ def test_the_merged_model_computes_what_the_adapter_did(base: Path, tmp_path: Pa
 def test_an_adapter_trained_in_four_bits_is_merged_into_either_base(
     base: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    policy = adapter_of(base, tmp_path / "adapter", "qlora", "dora")
+    policy = adapter_of(base, tmp_path / "adapter", "qlora")
     adapter = str(tmp_path / "adapter")
     assert commands.merge([adapter, "--output", str(tmp_path / "exact"), "--nf4"]) == 0
     assert "--nf4" not in capsys.readouterr().out

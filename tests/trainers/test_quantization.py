@@ -32,8 +32,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return make_tiny_model(tmp_path_factory.mktemp("quantization") / "tiny")
 
 
-def make_policy(folder: Path, tuning: Any, variant: Any = "lora", **options: Any) -> Policy:
-    policy = Policy(LoraModelConfig(str(folder), tuning, lora=LoraConfig(rank=4, variant=variant), **options))
+def make_policy(folder: Path, tuning: Any, **options: Any) -> Policy:
+    policy = Policy(LoraModelConfig(str(folder), tuning, lora=LoraConfig(rank=4), **options))
     with torch.no_grad():  # adapters start at zero, where half of their gradient is zero too
         for number, (_, parameter) in enumerate(policy.parameters):
             parameter.add_(0.03 * torch.randn(parameter.shape, generator=torch.Generator().manual_seed(number)))
@@ -66,10 +66,9 @@ def logprob_difference(policy: Policy, batch: MicroBatch) -> float:
         return (policy.outputs(batch).logp_N - batch.sampler_logp_N).abs().max().item()
 
 
-@pytest.mark.parametrize("variant", ["lora", "rslora", "dora"])
 @pytest.mark.parametrize("tuning", ["lora", "qlora"])
-def test_the_sampler_uses_the_trained_distribution(folder: Path, tuning: str, variant: str) -> None:
-    policy = make_policy(folder, tuning, variant)
+def test_the_sampler_uses_the_trained_distribution(folder: Path, tuning: str) -> None:
+    policy = make_policy(folder, tuning)
     assert logprob_difference(policy, sample(policy.sampling_model(), policy)) < 1e-4
     # Full and merged, for samplers that do not support such adapters, whatever their base.
     assert (
@@ -90,18 +89,15 @@ def test_the_base_on_disk_has_another_distribution(folder: Path, tmp_path: Path)
 
 
 @pytest.mark.parametrize("checkpointing", [False, True])
-@pytest.mark.parametrize("variant", ["lora", "dora"])
-def test_gradients_equal_those_of_the_dequantized_weights(
-    folder: Path, tmp_path: Path, variant: str, checkpointing: bool
-) -> None:
+def test_gradients_equal_those_of_the_dequantized_weights(folder: Path, tmp_path: Path, checkpointing: bool) -> None:
     """Also after a forward pass without gradient, in which bitsandbytes may repack the weights of a model in evaluation
     mode for a kernel without a backward pass.
     """
-    policy = make_policy(folder, "qlora", variant, gradient_checkpointing=checkpointing)
+    policy = make_policy(folder, "qlora", gradient_checkpointing=checkpointing)
     plain = tmp_path / "plain"
     dequantized_copy(policy.model.get_base_model(), str(folder)).save_pretrained(plain)
     policy.tokenizer.save_pretrained(plain)
-    other = make_policy(plain, "lora", variant)
+    other = make_policy(plain, "lora")
     prompt = tuple(range(20, 60))  # long enough to be shared
     pairs = [(prompt, type("C", (), {"ids": (k, k + 1, 7), "logprobs": (-1.0,) * 3})) for k in range(100, 106)]
     rows = []
@@ -141,7 +137,7 @@ def test_adapters_on_four_bits_learn_and_the_reference_stays(folder: Path) -> No
 
 def test_the_log_prob_difference_stays_small_in_a_complete_run(tmp_path: Path) -> None:
     model = make_tiny_model(tmp_path / "tiny", hidden_size=64, num_heads=2, num_layers=1, vocab_size=300)
-    options = {"path": str(model), "tuning": "qlora", "lora": {"rank": 4, "variant": "rslora"}}
+    options = {"path": str(model), "tuning": "qlora", "lora": {"rank": 4}}
     optimizer = {"name": "adamw8bit", "schedule": "cosine"}
     train(echo_config(tmp_path, model=options, optimizer=optimizer, steps=3))
     rows = [row for row in read_metrics(tmp_path / "run") if "sampling/logprob_difference/max" in row]
@@ -157,19 +153,17 @@ def test_the_log_prob_difference_stays_small_in_a_complete_run(tmp_path: Path) -
 
 def test_a_saved_adapter_is_self_describing(folder: Path, tmp_path: Path) -> None:
     """Names that PEFT and vLLM know, no machine-specific values but the base, and equal bytes every time."""
-    for variant in ("lora", "rslora", "dora"):
-        policy = make_policy(folder, "qlora", variant)
-        for name in ("one", "two"):
-            policy.save(tmp_path / variant / name)
-        one, two = ((tmp_path / variant / name / "adapter_config.json").read_text() for name in ("one", "two"))
-        settings = json.loads(one)
-        assert one == two
-        assert settings["base_model_name_or_path"] == str(folder)
-        assert settings["target_modules"] == sorted(
-            ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"]
-        )
-        assert (settings["use_rslora"], settings["use_dora"]) == (variant == "rslora", variant == "dora")
-        assert (settings["r"], settings["lora_alpha"], settings["lora_dropout"]) == (4, 32, 0.0)
+    policy = make_policy(folder, "qlora")
+    for name in ("one", "two"):
+        policy.save(tmp_path / name)
+    one, two = ((tmp_path / name / "adapter_config.json").read_text() for name in ("one", "two"))
+    settings = json.loads(one)
+    assert one == two
+    assert settings["base_model_name_or_path"] == str(folder)
+    assert settings["target_modules"] == sorted(
+        ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"]
+    )
+    assert (settings["r"], settings["lora_alpha"], settings["lora_dropout"]) == (4, 32, 0.0)
 
 
 def test_unsupported_quantization_or_adapters_are_errors(folder: Path, tmp_path: Path) -> None:

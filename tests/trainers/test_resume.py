@@ -207,26 +207,22 @@ def test_changes_since_the_checkpoint_are_reported(tmp_path: Path, capsys: pytes
 def test_changed_options_of_the_optimizer_apply_after_a_resume(tmp_path: Path) -> None:
     """The state of the optimizer and the weights are those of the checkpoint, all rates and weights the new ones."""
 
-    def config(plus_ratio: float, value_lr: float, **sections: Any) -> TrainConfig:
-        model = {"tuning": "lora", "lora": {"rank": 2, "plus_ratio": plus_ratio}}
+    def config(value_lr: float, **sections: Any) -> TrainConfig:
+        model = {"tuning": "lora", "lora": {"rank": 2}}
         ppo = {"name": "ppo", "value_lr": value_lr}
         return echo_config(tmp_path, model=model, algorithm=ppo, validation=None, **sections)
 
-    before = config(1.0, 0.01, steps=1, entropy={"bonus": 0.02})
+    before = config(0.01, steps=1, entropy={"bonus": 0.02})
     changed = {"optimizer": {"weight_decay": 0.1, "lr": 0.006}, "entropy": {"bonus": 0.05}}
-    after = config(16.0, 0.03, steps=2, **changed)
+    after = config(0.03, steps=2, **changed)
     train(before)
     with open_run(replace(after, output=str(tmp_path / "new"))) as new:
         expected = groups_of(new)
     with open_run(replace(after, resume=True)) as resumed:
         assert resumed.state.step == 1
         assert groups_of(resumed) == expected
-        assert [len(group["params"]) for group in expected] == [7, 7, 2]
-        assert [(group["weight_decay"], group["lr_scale"]) for group in expected] == [
-            (0.1, 1.0),
-            (0.1, 16.0),
-            (0.0, 5.0),
-        ]
+        assert [len(group["params"]) for group in expected] == [14, 2]
+        assert [(group["weight_decay"], group["lr_scale"]) for group in expected] == [(0.1, 1.0), (0.0, 5.0)]
         assert resumed.state.entropy_weights == {"": 0.05}
         (learner,) = resumed.state.learners.by_adapter.values()
         steps = {int(state["step"]) for state in learner.optimizer.state_dict()["state"].values()}

@@ -60,8 +60,7 @@ def test_every_algorithm_trains_a_team_with_one_adapter_a_role(tmp_path: Path, n
     size = 4 if name in ("grpo", "dr-grpo", "rloo") else 2
     options = {"name": name, "group_size": size, "kl": 0.01}
     roles = {"solver": {"adapter": "own"}, "judge": {"adapter": "own"}}
-    value = {"value_warmup_steps": 0} if name == "ppo" else {}
-    result = train(team_config(tmp_path, algorithm={**options, **value}, roles=roles))
+    result = train(team_config(tmp_path, algorithm=options, roles=roles, optimizer={"warmup_steps": 0}))
     row = read_metrics(result.output)[-1]
     episodes = episodes_of(result)
     assert len(episodes) == 2 * (size + (name == "remax"))
@@ -229,10 +228,10 @@ def test_a_checkpoint_contains_every_adapter_also_when_none_has_changed(tmp_path
     """
     options: dict[str, Any] = {
         "roles": {"solver": {"adapter": "own"}, "judge": {"adapter": "own"}},
-        "algorithm": {"name": "ppo", "kl": 0.01, "value_warmup_steps": 3},
+        "algorithm": {"name": "ppo", "kl": 0.01},
         "checkpoint": {"every": 1},
         "deterministic": True,
-        "optimizer": {"schedule": "constant"},
+        "optimizer": {"schedule": "constant", "warmup_steps": 3},
     }
     complete = train(team_config(tmp_path, steps=4, output=str(tmp_path / "whole"), **options))
     train(team_config(tmp_path, steps=2, output=str(tmp_path / "parts"), **options))

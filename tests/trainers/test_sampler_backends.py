@@ -115,7 +115,6 @@ FULL_ONLY = SamplerBackend("full-only", SamplerOptions, unusable)
 ADAPTERS = SamplerBackend("adapters", SamplerOptions, unusable, updates=("lora",))
 OPTIONS_WITHOUT_DECORATOR = SamplerBackend("undecorated", type("Plain", (SamplerOptions,), {}), unusable)
 LORA = {"path": "x", "tuning": "lora"}
-DORA = {**LORA, "lora": {"variant": "dora"}}
 
 
 @pytest.mark.parametrize(
@@ -133,7 +132,6 @@ DORA = {**LORA, "lora": {"variant": "dora"}}
         ({"sampler": {"backend": f"{__name__}:FULL_ONLY"}, "deterministic": True}, "use sampler.backend=torch"),
         ({"sampler": {"backend": f"{__name__}:ADAPTERS"}, "model": {**LORA, "tuning": "full"}}, "only load LoRA"),
         ({"sampler": {"backend": f"{__name__}:ADAPTERS"}, "model": {**LORA, "tuning": "qlora"}}, "only load LoRA"),
-        ({"sampler": {"backend": f"{__name__}:ADAPTERS"}, "model": DORA}, "does not support DoRA"),
     ],
 )
 def test_what_a_backend_cannot_do_is_an_error_before_the_run(sections: dict[str, Any], named: str) -> None:
@@ -142,23 +140,16 @@ def test_what_a_backend_cannot_do_is_an_error_before_the_run(sections: dict[str,
 
 
 def test_adapters_that_a_backend_does_not_load_are_synced_merged(tmp_path: Path) -> None:
-    """Of DoRA, vLLM gets full weights; of LoRA, adapters."""
-    kinds = {}
-    for variant in ("lora", "dora"):
-        lora = {"tuning": "lora", "lora": {"rank": 2, "variant": variant}}
-        policy = Policy(echo_config(tmp_path, model=lora).model)
-        for backend in ("torch", "vllm", f"{__name__}:FULL_ONLY"):
-            config = from_mapping(
-                TrainConfig, {"env": {"id": "x"}, "model": {"path": "x", **lora}, "sampler": {"backend": backend}}
-            )
-            validate(config)
-            (update,) = weights_for(policy, config)
-            kinds[variant, backend.partition(":")[2] or backend] = (update.kind, update.probe is not None)
-    assert kinds == {
-        ("lora", "torch"): ("lora", False),
-        ("lora", "vllm"): ("lora", True),
-        ("lora", "FULL_ONLY"): ("full", False),
-        ("dora", "torch"): ("lora", False),
-        ("dora", "vllm"): ("full", True),
-        ("dora", "FULL_ONLY"): ("full", False),
-    }
+    lora = {"tuning": "lora", "lora": {"rank": 2}}
+    policy = Policy(echo_config(tmp_path, model=lora).model)
+    merging = {"backend": "vllm", "engine_args": {"enable_lora": False}}
+    for sampler, expected in (
+        ({"backend": "torch"}, ("lora", False)),
+        ({"backend": "vllm"}, ("lora", True)),
+        (merging, ("full", True)),
+        ({"backend": f"{__name__}:FULL_ONLY"}, ("full", False)),
+    ):
+        config = from_mapping(TrainConfig, {"env": {"id": "x"}, "model": {"path": "x", **lora}, "sampler": sampler})
+        validate(config)
+        (update,) = weights_for(policy, config)
+        assert (update.kind, update.probe is not None) == expected

@@ -178,3 +178,28 @@ def test_a_demonstration_policy_that_never_succeeds_is_an_error_with_only_succes
 def never(env: EchoEnv, rng: random.Random) -> str:
     """A demonstration policy that never succeeds."""
     return "z"
+
+
+SEEN: list[str] = []
+
+
+def note_the_task(env: EchoEnv, rng: random.Random) -> str:
+    """A demonstration policy that notes the tasks of its episodes."""
+    SEEN.append(env.task.task_id)
+    return str(env.task.data["letter"])
+
+
+def test_a_pass_over_the_tasks_of_a_policy_leaves_out_those_that_are_held_out(tmp_path: Path) -> None:
+    demonstrations = {"policy": "test_sft:note_the_task", "per_task": 2}
+    SEEN.clear()
+    validation = {"fraction": 0.2}
+    sections = {"epochs": 2, "steps": None, "demonstrations": demonstrations, "validation": validation, "tiny": None}
+    model = {"path": str(make_tiny_model(tmp_path / "tiny", hidden_size=32, num_heads=1, num_layers=1))}
+    result = sft(config(tmp_path, **sections, model=model))
+    assert result.steps == 2 * 2 * 24 // 8
+    assert result.validation["validation/loss"] > 0
+    episodes = list(dict.fromkeys(SEEN))
+    assert len(episodes) == 30
+    held_out, trained = set(episodes[:6]), SEEN[SEEN.index(episodes[6]) :]
+    assert held_out.isdisjoint(trained)
+    assert len({trained.count(task) for task in trained}) == 1, "each task equally often"

@@ -229,8 +229,6 @@ IMPOSSIBLE: list[tuple[dict[str, Any], str]] = [
         {"demonstrations": {"policy": "m:f", "min_reward": 2}},
         "min_reward=2 is not an option here",
     ),
-    ({"demonstrations": {"policy": "m:f"}, "epochs": 2}, "is unlimited; use steps"),
-    ({"demonstrations": {"policy": "m:f"}, "validation": {"fraction": 0.1}}, "file, which is not set"),
     (
         {"validation": {"fraction": 0.1, "file": "x"}},
         "fraction=0.1 is not an option here",

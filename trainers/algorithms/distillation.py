@@ -12,7 +12,7 @@ from trainers.algorithms.advantages import AdvantageBatch, PerToken, zeros
 from trainers.algorithms.algorithm import Algorithm
 from trainers.algorithms.losses import REINFORCE, Loss
 from trainers.algorithms.options import AlgorithmOptions, LossOptions, RatioOptions
-from trainers.option_checks import positive
+from trainers.option_checks import PositiveFloat
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -28,12 +28,11 @@ class DistillationOptions(RatioOptions):
     """The model to learn from: a Hugging Face folder or hub id with the vocabulary of the model, which is loaded
     frozen; or an OpenAI-compatible endpoint that returns ``prompt_logprobs`` as vLLM does, and the model's name there:
     ``http://localhost:8000/v1#NAME``."""
-    kl_reward: float = 1.0
+    kl_reward: PositiveFloat = 1.0
     """Factor of the advantages."""
 
     def check(self, problems: list[str]) -> None:
         super().check(problems)
-        positive(self, "algorithm.", ("kl_reward",), problems)
         if not self.teacher:
             problems.append("algorithm.teacher is missing: a Hugging Face folder, a hub id, or http://HOST/v1#NAME")
 

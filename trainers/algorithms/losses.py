@@ -12,17 +12,16 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from trainers.algorithms.options import (
     Aggregation,
     LossOptions,
-    at_least_0,
     check_parts,
     option_if,
-    ratio_above_1,
     ratio_bound,
 )
+from trainers.option_checks import AT_LEAST_0
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -106,29 +105,25 @@ class CorrectionOptions(LossOptions):
     )
     """What the bounds limit, and how: the weight of a token by its own ratio, or by the product of the ratios of its
     sequence; truncated to the nearer bound (truncated importance sampling, Yao et al. 2025), or 0 outside the bounds
-    (by token: IcePop, Ling Team 2025; by sequence: masked importance sampling, Liu et al. 2025)."""
+    (by token: IcePop, Ling Team 2025; by sequence: masked importance sampling, Liu et al. 2025). If the ratios of the
+    loss itself are those to the sampler, ``sequence-truncate`` multiplies the tokens of a sequence outside the bounds
+    by the bound divided by its ratio."""
 
     def check(self, problems: list[str]) -> None:
         super().check(problems)
-        bounds = self.importance_cap
-        if isinstance(bounds, tuple) and (len(bounds) != 2 or not 0 <= bounds[0] < 1 < bounds[1]):
-            problems.append(f"algorithm.importance_cap={bounds} must be one bound above 1, or two around 1")
-        elif not isinstance(bounds, tuple):
-            ratio_above_1(self, ("importance_cap",), problems)
-        if self.importance_mode == "sequence-truncate" and getattr(self, "old_logprobs", "") != "trainer":
-            problems.append(
-                "algorithm.importance_mode=sequence-truncate needs algorithm.old_logprobs=trainer: the ratios of the "
-                "loss itself are those of tokens"
-            )
+        cap = self.importance_cap
+        bounds = cap if isinstance(cap, tuple) else (0.0, math.inf if cap is None else cap)
+        if len(bounds) != 2 or not 0 <= bounds[0] < 1 < bounds[1]:
+            problems.append(f"algorithm.importance_cap={cap} must be one bound above 1, or two around 1")
 
 
 @dataclass(frozen=True)
 class ClipOptions(CorrectionOptions):
     """Options of PPO's clipped objective."""
 
-    clip_low: float = ratio_bound(0.2)
+    clip_low: Annotated[float, AT_LEAST_0] = ratio_bound(0.2)
     """A ratio below 1 - clip_low gets no gradient where the advantage is negative."""
-    clip_high: float = ratio_bound(0.28)
+    clip_high: Annotated[float, AT_LEAST_0] = ratio_bound(0.28)
     """A ratio above 1 + clip_high gets no gradient where the advantage is positive."""
 
     def check(self, problems: list[str]) -> None:
@@ -143,9 +138,9 @@ class GspoOptions(CorrectionOptions):
     importance_cap: float | tuple[float, float] | None = option_if(_recomputes, "algorithm.old_logprobs=trainer", None)
     """Bounds of the ratio of the trainer's old log-probs to the sampler's: the upper one, or both, for example 0.5 5;
     none for 2. The ratios of the loss itself, those of sequences, have ``clip_low`` and ``clip_high``."""
-    clip_low: float = ratio_bound(3e-4)
+    clip_low: Annotated[float, AT_LEAST_0] = ratio_bound(3e-4)
     """A ratio below 1 - clip_low gets no gradient where the advantage is negative."""
-    clip_high: float = ratio_bound(4e-4)
+    clip_high: Annotated[float, AT_LEAST_0] = ratio_bound(4e-4)
     """A ratio above 1 + clip_high gets no gradient where the advantage is positive."""
 
     def check(self, problems: list[str]) -> None:
@@ -157,28 +152,20 @@ class GspoOptions(CorrectionOptions):
 class CispoOptions(LossOptions):
     """Options of CISPO."""
 
-    clip_low: float = ratio_bound(1.0)
+    clip_low: Annotated[float, AT_LEAST_0] = ratio_bound(1.0)
     """The smallest weight of a token is 1 - clip_low; 1 for no bound."""
-    clip_high: float = ratio_bound(4.0)
+    clip_high: Annotated[float, AT_LEAST_0] = ratio_bound(4.0)
     """The largest weight of a token is 1 + clip_high."""
-
-    def check(self, problems: list[str]) -> None:
-        super().check(problems)
-        at_least_0(self, ("clip_low", "clip_high"), problems)
 
 
 @dataclass(frozen=True)
 class DppoOptions(CorrectionOptions):
     """Options of DPPO."""
 
-    clip_low: float = ratio_bound(0.2)
+    clip_low: Annotated[float, AT_LEAST_0] = ratio_bound(0.2)
     """A token with a negative advantage is dropped if its probability is smaller than the old one by more than this."""
-    clip_high: float = ratio_bound(0.2)
+    clip_high: Annotated[float, AT_LEAST_0] = ratio_bound(0.2)
     """A token with a positive advantage is dropped if its probability is larger than the old one by more than this."""
-
-    def check(self, problems: list[str]) -> None:
-        super().check(problems)
-        at_least_0(self, ("clip_low", "clip_high"), problems)
 
 
 @dataclass(frozen=True)
@@ -191,7 +178,6 @@ class ReinforceOptions(CorrectionOptions):
 
 
 def _check_bounds(options: ClipOptions | GspoOptions, problems: list[str]) -> None:
-    at_least_0(options, ("clip_low", "clip_high"), problems)
     if options.clip_low >= 1:
         problems.append(
             f"algorithm.clip_low={options.clip_low} never clips, since ratios are positive; use a value below 1"

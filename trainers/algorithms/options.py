@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, get_args
 
-from trainers.option_checks import positive
+from trainers.option_checks import NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt, UnitFloat
 
 Aggregation = Literal["token-mean", "sequence-mean", "constant"]
 """How the losses of tokens are weighted; see :attr:`AlgorithmOptions.aggregation`."""
@@ -71,7 +71,8 @@ class Options:
     """The base of all options of algorithms and losses."""
 
     def check(self, problems: list[str]) -> None:
-        """Append a message to ``problems`` for each invalid value. Subclasses also call ``super().check(problems)``."""
+        """Append a message to ``problems`` for each invalid value that the types of the options do not exclude; see
+        :mod:`trainers.option_checks`. Subclasses also call ``super().check(problems)``."""
 
 
 @dataclass(frozen=True)
@@ -85,18 +86,18 @@ class AlgorithmOptions(Options):
     name: str = ""
     """The algorithm, or ``my_module:MY_ALGORITHM`` for a ``trainers.algorithms.Algorithm`` of your own. The other
     options depend on it and on the loss; ``--algorithm.name NAME --help-all`` shows them."""
-    group_size: int = 8
+    group_size: PositiveInt = 8
     """Stochastic episodes per task."""
-    groups_per_step: int = 16
+    groups_per_step: PositiveInt = 16
     """Tasks per step."""
     aggregation: Aggregation = "token-mean"
     """``token-mean`` weights every sampled token of the whole batch equally; ``sequence-mean`` every episode (with
     roles: every agent's part of it), however many tokens and branches it has; ``constant`` divides each episode's sum
     by the maximum number of tokens (``sampling.max_response_tokens``, else ``sampling.max_tokens``). The default is
     that of the algorithm or, if it has none, of the loss."""
-    epochs: int = 1
+    epochs: PositiveInt = 1
     """Passes over each batch of episodes."""
-    minibatches: int = 1
+    minibatches: PositiveInt = 1
     """Optimizer steps per pass, at most one per group that is trained on."""
     overlong: Literal["keep", "mask"] = "keep"
     """``mask`` excludes episodes that were truncated by a token or time limit: their reward does not evaluate the
@@ -152,7 +153,6 @@ class AlgorithmOptions(Options):
 
     def check(self, problems: list[str]) -> None:
         super().check(problems)
-        positive(self, "algorithm.", ("group_size", "groups_per_step", "epochs", "minibatches"), problems)
         if self.teacher_is_endpoint and not self.teacher.rpartition("#")[0]:
             problems.append(f"algorithm.teacher={self.teacher!r} has no name of a model; write {self.teacher}#NAME")
 
@@ -177,23 +177,19 @@ class RatioOptions(AlgorithmOptions):
 class RewardOptions(RatioOptions):
     """Options of algorithms that learn from rewards."""
 
-    kl: float = 0.0
+    kl: NonNegativeFloat = 0.0
     """Weight of the KL divergence from the reference model in the loss (estimator k3); 0 for none. The reference is
     ``teacher`` or, without one, the model with adapters disabled (in full fine-tuning a frozen copy)."""
-    kl_reward: float = 0.0
+    kl_reward: NonNegativeFloat = 0.0
     """Weight of the KL divergence from the reference model (estimator k1: the log-ratio) in the reward of every
     token; 0 for none."""
     teacher: str = option_if(_has_kl, "algorithm.kl=WEIGHT or algorithm.kl_reward=WEIGHT", "")
     """A model to learn from, which takes the place of the reference: a Hugging Face folder or hub id with the
     vocabulary of the model, which is loaded frozen; or an OpenAI-compatible endpoint that returns ``prompt_logprobs``
     as vLLM does, and the model's name there: ``http://localhost:8000/v1#NAME``."""
-    format_penalty: float = 0.0
+    format_penalty: NonNegativeFloat = 0.0
     """Subtracted from the reward to train on, multiplied by the fraction of the episode's turns whose reply could not
     be parsed; ``reward/mean`` does not include it."""
-
-    def check(self, problems: list[str]) -> None:
-        super().check(problems)
-        at_least_0(self, ("kl", "kl_reward", "format_penalty"), problems)
 
 
 @dataclass(frozen=True)
@@ -205,11 +201,11 @@ class GroupOptions(RewardOptions):
     drop_zero_variance: bool = True
     """Drop groups whose episodes all got the same reward: they carry no policy gradient, and with the KL term or the
     entropy bonus they would only dilute the other groups."""
-    dynamic_sampling: int = 0
+    dynamic_sampling: NonNegativeInt = 0
     """Maximum number of additional rollout rounds per step, each with as many new tasks as there were groups whose
     episodes all got the same reward (DAPO); 0 for none. Without ``drop_zero_variance`` those groups are trained on,
     too."""
-    length_penalty: float = 0.0
+    length_penalty: NonNegativeFloat = 0.0
     """Weight of a reward for short replies relative to those of the group (Kimi k1.5): half of it is added to the
     group's shortest episode and subtracted from its longest; failed episodes are not rewarded for being short. 0 for
     none. ``reward/mean`` does not include it."""
@@ -223,7 +219,6 @@ class GroupOptions(RewardOptions):
 
     def check(self, problems: list[str]) -> None:
         super().check(problems)
-        at_least_0(self, ("dynamic_sampling", "length_penalty"), problems)
         every, *fraction = self.reference_sync or (1.0, 1.0)
         if not (every >= 1 and every % 1 == 0 and len(fraction) == 1 and 0 < fraction[0] <= 1):
             problems.append(
@@ -245,62 +240,22 @@ class GroupRelativeOptions(GroupOptions):
 class DiscountOptions(RewardOptions):
     """Options of algorithms that assign credit to single turns or tokens."""
 
-    gamma: float = 1.0
+    gamma: UnitFloat = 1.0
     """Discount per decision: per turn or per token, whichever the algorithm assigns credit to."""
-
-    def check(self, problems: list[str]) -> None:
-        super().check(problems)
-        within_0_and_1(self, ("gamma",), problems)
 
 
 @dataclass(frozen=True)
 class ValueOptions(RewardOptions):
     """Options of algorithms with a value head: a linear layer on the model's last hidden states that predicts the
-    return.
+    return. Only the head is trained on it, and nothing else in the first ``optimizer.warmup_steps`` steps.
     """
 
-    value_lr: float = 1e-3
+    value_lr: PositiveFloat = 1e-3
     """Peak learning rate of the value head; warm-up and decay are the optimizer's. One step of Adam changes a value
     by about this rate times the hidden size of the model. If it is too high, ``value/explained_variance`` is far below
     0."""
-    value_weight: float = 0.0
-    """Weight of the value loss relative to the policy loss in the training of the model; 0.5 is common. 0 detaches the
-    hidden states: the value loss then trains only the head."""
-    value_warmup_steps: int = 5
-    """Number of steps at the beginning in which only the value head is trained."""
-
-    def check(self, problems: list[str]) -> None:
-        super().check(problems)
-        positive(self, "algorithm.", ("value_lr",), problems)
-        at_least_0(self, ("value_weight", "value_warmup_steps"), problems)
 
 
 @dataclass(frozen=True)
 class LossOptions(Options):
     """The base of the options of losses. Those that limit the ratio have :func:`ratio_bound` as default."""
-
-
-def at_least_0(options: Options, names: tuple[str, ...], problems: list[str]) -> None:
-    """Report options of the algorithm that are below 0."""
-    problems += [
-        f"algorithm.{name}={getattr(options, name)!r} must be 0 or more"
-        for name in names
-        if not getattr(options, name) >= 0
-    ]
-
-
-def within_0_and_1(options: Options, names: tuple[str, ...], problems: list[str]) -> None:
-    """Report options of the algorithm that are not in [0, 1]."""
-    problems += [
-        f"algorithm.{name}={getattr(options, name)!r} must be in [0, 1]"
-        for name in names
-        if not 0 <= getattr(options, name) <= 1
-    ]
-
-
-def ratio_above_1(options: Options, names: tuple[str, ...], problems: list[str]) -> None:
-    """Report limits of ratios that are not above 1; ``None`` is accepted."""
-    for name in names:
-        value = getattr(options, name)
-        if value is not None and not value > 1:
-            problems.append(f"algorithm.{name}={value!r} must be above 1 (a ratio); remove it for the default")

@@ -16,7 +16,8 @@ from trainers.algorithms.advantages import (
 )
 from trainers.algorithms.algorithm import Algorithm
 from trainers.algorithms.gae import gae
-from trainers.algorithms.options import DiscountOptions, ValueOptions, within_0_and_1
+from trainers.algorithms.options import DiscountOptions, ValueOptions
+from trainers.option_checks import UnitFloat
 
 
 @dataclass(frozen=True)
@@ -25,13 +26,9 @@ class PpoOptions(ValueOptions, DiscountOptions):
 
     gae_level: Literal["turn", "token"] = "turn"
     """What PPO's value head estimates the value of: the state before each turn, or before each sampled token."""
-    gae_lambda: float = 1.0
+    gae_lambda: UnitFloat = 1.0
     """Lambda of GAE: 1 uses the returns alone, with the value head as a baseline; 0 relies on the value head alone.
     Less than 1 helps once ``value/explained_variance`` is well above 0; before that it adds bias."""
-
-    def check(self, problems: list[str]) -> None:
-        super().check(problems)
-        within_0_and_1(self, ("gae_lambda",), problems)
 
 
 def advantages(batch: AdvantageBatch, options: PpoOptions) -> PerToken:

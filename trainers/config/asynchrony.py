@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from trainers.option_checks import NonNegativeInt
+
 
 @dataclass(frozen=True)
 class AsynchronyConfig:
     """Collection of the episodes of later steps during the update of the current step. They are sampled with older
     weights; the loss corrects for this by the ratio to the sampler's log-probs."""
 
-    steps_ahead: int = 0
+    steps_ahead: NonNegativeInt = 0
     """Maximum number of steps whose episodes are collected in advance. With 1, those of step n + 1 are collected during
     the update of step n, and the next weight sync waits for them: all episodes of a step are sampled with the same
     weights. With 2 or more, nothing waits for slow episodes: a weight sync changes the weights of episodes in progress
@@ -23,8 +25,6 @@ def check_asynchrony(
     asynchrony: AsynchronyConfig, problems: list[str], *, deterministic: bool, has_opponents: bool, backend: str
 ) -> None:
     option = f"asynchrony.steps_ahead={asynchrony.steps_ahead}"
-    if asynchrony.steps_ahead < 0:
-        problems.append(f"{option} must be 0 or more")
     if deterministic and asynchrony.steps_ahead:
         problems.append(
             f"{option} with deterministic=True: after a resume the prefetched episodes would be sampled with other "

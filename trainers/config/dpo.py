@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Annotated, Literal
 
 from trainers.config.model import check_model
 from trainers.config.offline import FilePaths, OfflineConfig, check_offline
 from trainers.config.optimizer import OptimizerConfig, learning_rate_warnings
-from trainers.option_checks import positive, raise_if_any
+from trainers.option_checks import NonNegativeFloat, PositiveFloat, PositiveInt, Range, raise_if_any
 
 
 @dataclass(frozen=True)
@@ -23,7 +23,7 @@ class PreferenceConfig:
     reward."""
     pairs_per: Literal["group", "task"] = "group"
     """Which episodes are compared: those of one group of one training step, or those of a task over all files."""
-    min_margin: float = 0.0
+    min_margin: NonNegativeFloat = 0.0
     """Episodes are paired if their rewards differ by more than this value; episodes of equal reward never are."""
     strings: Literal["chat", "raw"] = "chat"
     """How to format a prompt and answers that are plain strings: ``chat`` makes them a user message and its reply in
@@ -36,19 +36,19 @@ class DpoConfig(OfflineConfig):
 
     output: str = "runs/dpo"
     """Output folder of the run; the model is written to its ``model`` folder."""
-    pairs_per_step: int = 16
+    pairs_per_step: PositiveInt = 16
     """Pairs per optimizer step."""
-    beta: float = 0.1
+    beta: PositiveFloat = 0.1
     """Strength of the penalty for moving away from the reference: the factor of the log-ratios."""
     loss: Literal["sigmoid", "ipo", "hinge"] = "sigmoid"
     """``sigmoid``: Rafailov et al. 2023, equation 7. ``ipo``: Azar et al. 2023, equation 17. ``hinge``: Zhao et al.
     2023."""
-    label_smoothing: float = 0.0
+    label_smoothing: Annotated[float, Range("in [0, 0.5)", lambda value: 0 <= value < 0.5)] = 0.0
     """Assumed fraction of pairs with swapped labels (conservative DPO, Mitchell 2023)."""
     length_normalized: bool | None = None
     """Use the mean log-prob of an answer's tokens instead of their sum; none for the mean with ``ipo`` and the sum
     otherwise."""
-    rpo_alpha: float = 0.0
+    rpo_alpha: NonNegativeFloat = 0.0
     """Weight of the chosen answer's negative log-likelihood per token, added to the preference loss (Pang et al.
     2024)."""
     reference: str = ""
@@ -62,17 +62,10 @@ def validate_dpo(config: DpoConfig) -> list[str]:
     problems: list[str] = []
     if not config.preferences.file:
         problems.append("preferences.file is missing: pairs or saved episodes (see `rllm-gym dpo --help`)")
-    if not config.preferences.min_margin >= 0:
-        problems.append(f"preferences.min_margin={config.preferences.min_margin} must be 0 or more")
-    if not 0 <= config.label_smoothing < 0.5:
-        problems.append(f"label_smoothing={config.label_smoothing} must be in [0, 0.5)")
-    if not config.rpo_alpha >= 0:
-        problems.append(f"rpo_alpha={config.rpo_alpha} must be 0 or more")
     check_model(config.model, problems, required=True)
     if config.length.too_long == "cut_left":
         problems.append("length.too_long=cut_left would cut the prompt that both answers share; use drop or cut_right")
     check_offline(config, problems)
-    positive(config, "", ("pairs_per_step", "beta"), problems)
     raise_if_any(problems)
     warnings = learning_rate_warnings(config.model, config.optimizer)
     if config.model.tuning == "full" and (config.optimizer.lr or 0.0) >= 1e-4:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from trainers.json_object import JsonObject
-from trainers.option_checks import positive
+from trainers.option_checks import NonNegativeFloat, PositiveFloat, PositiveInt
 
 
 @dataclass(frozen=True)
@@ -31,15 +31,15 @@ class EnvConfig:
     workers: Literal["thread", "process", "ray"] = "thread"
     """Where environments run. Threads are faster; processes isolate crashes and hangs; ray distributes such
     processes over the Ray cluster at RAY_ADDRESS."""
-    max_turns: int | None = None
+    max_turns: PositiveInt | None = None
     """Maximum number of turns, if below the environment's own limit; none for the environment's limit. With a
     workflow: the number of replies per episode, of all agents together."""
-    step_timeout: float = 60.0
+    step_timeout: PositiveFloat = 60.0
     """Timeout in seconds for one step, reset or close of the environment. To a step is added what the environment
     itself allows a model to take (``max_step_s``): a command, the run of its tests, a call of a tool."""
-    episode_timeout: float = 600.0
+    episode_timeout: PositiveFloat = 600.0
     """Timeout in seconds for a whole episode."""
-    parallel: int = 128
+    parallel: PositiveInt = 128
     """Number of concurrent episodes."""
 
 
@@ -47,15 +47,15 @@ class EnvConfig:
 class SamplingConfig:
     """Sampling of replies during training."""
 
-    temperature: float = 1.0
+    temperature: NonNegativeFloat = 1.0
     """Sampling temperature, above 0. The log-probs that the loss uses are those at this temperature."""
-    max_tokens: int | None = None
+    max_tokens: PositiveInt | None = None
     """Maximum length of the reply of one turn, in tokens. None for what the environment asks for (``reply_tokens``, 512
     unless it says otherwise), at most half the context; 64 for a tiny model, which has fewer than ten million
     weights."""
-    max_response_tokens: int | None = None
+    max_response_tokens: PositiveInt | None = None
     """Maximum number of sampled tokens per episode, over all its turns; none for what fits in the context."""
-    context_length: int | None = None
+    context_length: PositiveInt | None = None
     """Maximum length of a conversation in tokens; none for the context length of the model."""
 
     @property
@@ -71,12 +71,3 @@ def check_env(env: EnvConfig, problems: list[str]) -> None:
         problems.append("env.id is missing: set the id of an environment (`rllm-gym list` shows them)")
     if env.agent and ":" not in env.agent:
         problems.append(f"env.agent={env.agent!r} must have the form module:Class")
-    if env.max_turns is not None and env.max_turns < 1:
-        problems.append(f"env.max_turns={env.max_turns} must be at least 1")
-    positive(env, "env.", ("step_timeout", "episode_timeout", "parallel"), problems)
-
-
-def check_sampling(sampling: SamplingConfig, problems: list[str], prefix: str = "sampling.") -> None:
-    if not sampling.temperature >= 0:
-        problems.append(f"{prefix}temperature={sampling.temperature} must be above 0")
-    positive(sampling, prefix, ("max_tokens", "max_response_tokens", "context_length"), problems)

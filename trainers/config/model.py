@@ -7,26 +7,19 @@ from dataclasses import dataclass, field, fields
 from typing import Any, Literal
 
 from trainers.config.mapping import Variants
-from trainers.option_checks import positive
+from trainers.option_checks import PositiveFloat, PositiveInt
 
 
 @dataclass(frozen=True)
 class LoraConfig:
-    """Low-rank adapters."""
+    """Low-rank adapters (Hu et al. 2021)."""
 
-    rank: int = 32
+    rank: PositiveInt = 32
     """Rank of the adapters."""
-    alpha: float = 32.0
+    alpha: PositiveFloat = 32.0
     """The adapters' output is scaled by alpha / rank."""
     targets: str = "all-linear"
     """``all-linear`` (all except the output head), or names of modules separated by commas."""
-    variant: Literal["lora", "rslora", "dora"] = "lora"
-    """``lora`` (Hu et al. 2021). ``rslora`` scales by alpha / sqrt(rank), so that higher ranks learn at the same rate
-    (Kalajdzievski 2023). ``dora`` learns the magnitude of each row of a weight separately from its direction (Liu et
-    al. 2024): often slightly better, a third slower."""
-    plus_ratio: float = 1.0
-    """Ratio of the learning rate of the adapters' B matrices to ``optimizer.lr`` (LoRA+, Hayou et al. 2024, who use
-    16)."""
 
 
 @dataclass(frozen=True)
@@ -100,10 +93,8 @@ def shares_base(model: ModelConfig, *, gpu: bool) -> bool:
 
     Merged into bfloat16 weights, most of the first updates would be rounded away. In float32 adapters are merged into a
     copy, which decodes faster; a 4-bit base is dequantized for that on a CPU, but not on a GPU, where memory is short.
-    DoRA needs weights of its own.
     """
-    shared = model.dtype == "bfloat16" or (model.tuning == "qlora" and gpu)
-    return shared and model.tuning != "full" and lora_of(model).variant != "dora"
+    return model.tuning != "full" and (model.dtype == "bfloat16" or (model.tuning == "qlora" and gpu))
 
 
 def check_model(model: ModelConfig, problems: list[str], *, required: bool) -> None:
@@ -113,6 +104,5 @@ def check_model(model: ModelConfig, problems: list[str], *, required: bool) -> N
     if isinstance(model, LoraModelConfig):
         if model.tuning == "full":
             problems.append("model.tuning=full with LoraModelConfig: use ModelConfig, or another tuning")
-        positive(model.lora, "model.lora.", ("rank", "alpha", "plus_ratio"), problems)
         if not model.lora.targets.strip():
             problems.append("model.lora.targets is empty: name modules, or remove it for all linear layers")

@@ -6,12 +6,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from trainers.config.checkpoint import CheckpointConfig, check_checkpoint
+from trainers.config.checkpoint import CheckpointConfig
 from trainers.config.loggers import check_loggers
 from trainers.config.mapping import Variants
 from trainers.config.model import LoraModelConfig, ModelConfig, model_variants
-from trainers.config.optimizer import OptimizerConfig, check_optimizer
-from trainers.option_checks import positive
+from trainers.config.optimizer import OptimizerConfig
+from trainers.option_checks import Fraction, PositiveInt, check_ranges
 
 FilePaths = str | tuple[str, ...]
 """One or several paths, patterns or names of data sets."""
@@ -23,7 +23,7 @@ class LengthConfig:
     reported.
     """
 
-    max_length: int | None = None
+    max_length: PositiveInt | None = None
     """Maximum length of a sequence in tokens, prompt and replies together; none for the context length of the model.
     Each branch of a saved episode is a sequence, and so are the chosen and the rejected response of a pair."""
     too_long: Literal["error", "drop", "cut_left", "cut_right"] = "error"
@@ -34,7 +34,7 @@ class LengthConfig:
 class ValidationOptions:
     """Evaluation on held-out examples: loss and perplexity."""
 
-    every: int = 25
+    every: PositiveInt = 25
     """Steps between evaluations. There is one before the first step and one after the last."""
     best: bool = False
     """Write the model with the lowest held-out loss to ``best_model``, in addition to the final model."""
@@ -44,8 +44,9 @@ class ValidationOptions:
 class HeldOutConfig(ValidationOptions):
     """Evaluation on held-out examples: loss and perplexity. With ``file``, on those of other files."""
 
-    fraction: float = 0.05
-    """Fraction of the tasks (or prompts) of the files that is held out; all examples of a task are on the same side."""
+    fraction: Fraction = 0.05
+    """Fraction of the tasks (or prompts) of the files that is held out; all examples of a task are on the same side. Of
+    the tasks of a policy at most 256."""
 
 
 @dataclass(frozen=True)
@@ -72,16 +73,14 @@ HELD_OUT_VARIANTS = Variants(
 class OfflineConfig:
     """The options that all fine-tuning on files has."""
 
-    steps: int | None = None
+    steps: PositiveInt | None = None
     """Maximum number of optimizer steps. Without ``steps`` and ``epochs``: 250 for demonstrations, one pass over
     preferences."""
-    epochs: int | None = None
-    """Maximum number of passes over the examples of the files."""
+    epochs: PositiveInt | None = None
+    """Maximum number of passes over the examples of the files, or over the training tasks of a policy."""
     seed: int = 0
     resume: bool = False
     """Resume from the newest complete checkpoint in ``output``; start from the beginning if there is none."""
-    threads: int = 1
-    """Number of torch threads."""
     model: ModelConfig = field(default_factory=LoraModelConfig, metadata={"variants": model_variants("lora")})
     length: LengthConfig = field(default_factory=LengthConfig)
     validation: HeldOutFilesConfig | HeldOutConfig | None = field(
@@ -96,13 +95,5 @@ class OfflineConfig:
 
 
 def check_offline(config: OfflineConfig, problems: list[str]) -> None:
-    positive(config, "", ("steps", "epochs", "threads"), problems)
-    positive(config.length, "length.", ("max_length",), problems)
-    validation = config.validation
-    if isinstance(validation, HeldOutConfig) and not 0 < validation.fraction < 1:
-        problems.append(f"validation.fraction={validation.fraction} must be between 0 and 1; validation: null for none")
-    if validation is not None:
-        positive(validation, "validation.", ("every",), problems)
-    check_optimizer(config.optimizer, problems)
-    check_checkpoint(config.checkpoint, problems)
+    check_ranges(config, problems)
     check_loggers(config.loggers, problems)

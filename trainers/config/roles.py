@@ -10,7 +10,7 @@ from typing import Annotated, Literal
 from trainers.config.model import ModelConfig
 from trainers.config.sampler import synced_weights
 from trainers.json_object import shown_as_json
-from trainers.option_checks import ConfigError, positive, raise_if_any
+from trainers.option_checks import ConfigError, PositiveInt, raise_if_any
 from trainers.sampler_backends import SamplerOptions, find_backend
 
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,63}")
@@ -25,9 +25,9 @@ class CopiesConfig:
 
     of: str = ""
     """The role whose weights are copied; empty if only one set of weights is trained."""
-    pool: int = 4
+    pool: PositiveInt = 4
     """Maximum number of copies; the oldest is removed from a full pool. All episodes of a group use the same copy."""
-    every: int = 20
+    every: PositiveInt = 20
     """Steps between two copies; the first copy is the model before training."""
 
 
@@ -39,7 +39,7 @@ class RoleConfig:
     """``shared``: the weights shared by all roles with this setting (one adapter or, in full fine-tuning, the model).
     ``shared-untrained``: the newest shared weights, which only the other roles train. ``own``: a separate adapter on
     the same base. ``base``: the model before training, which is never trained."""
-    max_tokens: int | None = None
+    max_tokens: PositiveInt | None = None
     """Maximum length of the reply of one turn of this role, in tokens; none for ``sampling.max_tokens``."""
     copies: CopiesConfig | None = None
     """Use frozen copies of the policy for this role, its opponents in self-play; ``{}`` for the default pool."""
@@ -114,7 +114,6 @@ def check_roles(
     if not opponents.role:
         return
     where = f"roles.{opponents.role}"
-    positive(opponents, f"{where}.copies.", ("pool", "every"), problems)
     role = roles[opponents.role]
     if role.adapter != "shared":
         problems.append(
@@ -147,8 +146,6 @@ def _check_role(name: str, role: RoleConfig, model: ModelConfig, problems: list[
             "optimizer states, is not supported; use model.tuning=lora (one adapter per role on one base), or adapter: "
             "shared"
         )
-    if role.max_tokens is not None and role.max_tokens < 1:
-        problems.append(f"roles.{name}.max_tokens={role.max_tokens} must be at least 1")
 
 
 def check_role_assignment(
@@ -211,5 +208,5 @@ def check_role_assignment(
         raise ConfigError(
             f"sampler.backend={sampler.backend} cannot serve several full models, which roles with different weights "
             "require if full weights are synced; use sampler.backend=torch, or let it load adapters "
-            "(model.tuning=lora, model.lora.variant=lora, no enable_lora=false in sampler.engine_args)"
+            "(model.tuning=lora, no enable_lora=false in sampler.engine_args)"
         )

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from typing import Literal
 
-from trainers.config.model import ModelConfig, lora_of
+from trainers.config.model import ModelConfig
 from trainers.sampler_backends import SamplerOptions, find_backend
 
 
 def synced_weights(sampler: SamplerOptions, model: ModelConfig) -> Literal["full", "lora"]:
     """Return what the sampler is sent: full weights, or adapters."""
-    return find_backend(sampler.backend).sends(sampler, tuning=model.tuning, variant=lora_of(model).variant)
+    return find_backend(sampler.backend).sends(sampler, model.tuning)
 
 
 def check_sampler(sampler: SamplerOptions, model: ModelConfig, problems: list[str], *, deterministic: bool) -> None:
-    name, backend, variant = sampler.backend, find_backend(sampler.backend), lora_of(model).variant
+    name, backend = sampler.backend, find_backend(sampler.backend)
     if type(sampler) is not backend.options:
         problems.append(f"sampler.backend={name} needs the options {backend.options.__name__}")
     sampler.check(problems)
@@ -26,9 +26,4 @@ def check_sampler(sampler: SamplerOptions, model: ModelConfig, problems: list[st
         problems.append(
             f"model.tuning={model.tuning} with sampler.backend={name}, which can only load LoRA adapters on its base "
             "model; use model.tuning=lora, or another backend"
-        )
-    elif variant == "dora" and not {"full", "dora"} & set(backend.updates):
-        problems.append(
-            f"sampler.backend={name} does not support DoRA adapters (model.lora.variant=dora); use another variant, or "
-            "sampler.backend=torch"
         )

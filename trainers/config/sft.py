@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from trainers.config.env import EnvConfig, SamplingConfig, check_env, check_sampling
+from trainers.config.env import EnvConfig, SamplingConfig, check_env
 from trainers.config.mapping import Variants
 from trainers.config.model import TinyConfig, check_model
-from trainers.config.offline import FilePaths, HeldOutConfig, OfflineConfig, check_offline
+from trainers.config.offline import FilePaths, OfflineConfig, check_offline
 from trainers.config.optimizer import learning_rate_warnings
 from trainers.json_object import JsonObject
-from trainers.option_checks import positive, raise_if_any
+from trainers.option_checks import PositiveInt, Range, raise_if_any
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,7 +29,7 @@ class DemonstrationOptions:
 class BestConfig:
     """Selection of the saved episodes with the highest rewards (the earlier one among equals)."""
 
-    count: int = 1
+    count: PositiveInt = 1
     """Number of episodes to use."""
     per: Literal["task", "group"] = "task"
     """Of all episodes of a task, or of those of one group of one training step."""
@@ -64,7 +64,7 @@ class PolicyDemonstrationConfig(DemonstrationOptions):
     the reply to train on."""
     policy_kwargs: JsonObject = field(default_factory=dict)
     """Additional keyword arguments of the policy."""
-    per_task: int = 1
+    per_task: PositiveInt = 1
     """Number of consecutive episodes of the policy per task. For a random policy, several episodes represent its
     distribution better than one."""
 
@@ -85,11 +85,11 @@ class StopConfig:
 
     metric: Literal["greedy_success", "sampled_success"] = "greedy_success"
     """Success rate on validation tasks at temperature 0, or at temperature 1."""
-    at_least: float = 0.7
+    at_least: Annotated[float, Range("above 0 and at most 1", lambda value: 0 < value <= 1)] = 0.7
     """Success rate at which training stops."""
-    every: int = 25
+    every: PositiveInt = 25
     """Steps between two measurements."""
-    tasks: int = 128
+    tasks: PositiveInt = 128
     """Number of validation tasks."""
     sampling: SamplingConfig = field(default_factory=SamplingConfig)
 
@@ -100,7 +100,7 @@ class SftConfig(OfflineConfig):
 
     output: str = "runs/sft"
     """Output folder of the run; the model is written to its ``model`` folder."""
-    demonstrations_per_step: int = 16
+    demonstrations_per_step: PositiveInt = 16
     """Episodes or chats per optimizer step."""
     env: EnvConfig = field(default_factory=EnvConfig)
     tiny: TinyConfig | None = None
@@ -114,17 +114,13 @@ class SftConfig(OfflineConfig):
 def validate_sft(config: SftConfig) -> list[str]:
     """Check the options of an SFT run; see :func:`validate`."""
     problems: list[str] = []
-    _check_demonstrations(config.demonstrations, problems)
     from_policy = isinstance(config.demonstrations, PolicyDemonstrationConfig)
+    if isinstance(config.demonstrations, DemonstrationConfig) and not config.demonstrations.file:
+        problems.append("demonstrations: set either demonstrations.file or demonstrations.policy (module:function)")
     if from_policy or config.stop is not None:
         check_env(config.env, problems)
     elif config.env != EnvConfig():
         problems.append("env has no effect with demonstrations.file and without stop; remove it")
-    if config.stop is not None:
-        positive(config.stop, "stop.", ("every", "tasks"), problems)
-        if not 0 < config.stop.at_least <= 1:
-            problems.append(f"stop.at_least={config.stop.at_least} must be in (0, 1]: a success rate")
-        check_sampling(config.stop.sampling, problems, "stop.sampling.")
     check_model(config.model, problems, required=config.tiny is None)
     if config.tiny is not None and config.model.tuning != "full":
         problems.append(
@@ -132,23 +128,6 @@ def validate_sft(config: SftConfig) -> list[str]:
         )
     if config.tiny is not None and config.model.path:
         problems.append(f"model.path={config.model.path!r} and tiny, which creates a new model: set only one of them")
-    if config.epochs is not None and from_policy:
-        problems.append("epochs with demonstrations.policy: the number of episodes of a policy is unlimited; use steps")
-    if from_policy and isinstance(config.validation, HeldOutConfig):
-        problems.append(
-            "validation.fraction holds out part of demonstrations.file, which is not set; use validation.file"
-        )
     check_offline(config, problems)
-    positive(config, "", ("demonstrations_per_step",), problems)
     raise_if_any(problems)
     return learning_rate_warnings(config.model, config.optimizer)
-
-
-def _check_demonstrations(demonstrations: PolicyDemonstrationConfig | DemonstrationConfig, problems: list[str]) -> None:
-    if isinstance(demonstrations, PolicyDemonstrationConfig):
-        positive(demonstrations, "demonstrations.", ("per_task",), problems)
-        return
-    if not demonstrations.file:
-        problems.append("demonstrations: set either demonstrations.file or demonstrations.policy (module:function)")
-    if demonstrations.best is not None:
-        positive(demonstrations.best, "demonstrations.best.", ("count",), problems)

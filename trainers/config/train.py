@@ -8,16 +8,16 @@ from typing import Literal
 from trainers.algorithms.options import AlgorithmOptions
 from trainers.algorithms.registry import SELECTORS, algorithm_options, options_type, owners_of
 from trainers.config.asynchrony import AsynchronyConfig, check_asynchrony
-from trainers.config.checkpoint import CheckpointConfig, check_checkpoint
-from trainers.config.entropy import EntropyConfig, check_entropy
-from trainers.config.env import EnvConfig, SamplingConfig, check_env, check_sampling
+from trainers.config.checkpoint import CheckpointConfig
+from trainers.config.entropy import EntropyConfig
+from trainers.config.env import EnvConfig, SamplingConfig, check_env
 from trainers.config.loggers import check_loggers
 from trainers.config.mapping import Variants
 from trainers.config.model import LoraModelConfig, ModelConfig, check_model, model_variants
-from trainers.config.optimizer import OptimizerConfig, check_optimizer, learning_rate_warnings
+from trainers.config.optimizer import OptimizerConfig, learning_rate_warnings
 from trainers.config.roles import OpponentsConfig, Roles, check_roles, opponent_warnings
 from trainers.config.sampler import check_sampler
-from trainers.option_checks import positive, raise_if_any
+from trainers.option_checks import Fraction, NonNegativeInt, PositiveInt, check_ranges, raise_if_any
 from trainers.sampler_backends import SamplerOptions
 from trainers.sampler_backends import registry as sampler_registry
 
@@ -26,7 +26,7 @@ from trainers.sampler_backends import registry as sampler_registry
 class CurriculumConfig:
     """Repetition of earlier training tasks. ``curriculum: null`` (``--curriculum none``), the default, for none."""
 
-    replay_fraction: float = 0.3
+    replay_fraction: Fraction = 0.3
     """Fraction of each step's groups that repeat earlier training tasks."""
     replay_by: Literal["unsolved", "difficulty"] = "unsolved"
     """Which tasks they repeat. ``unsolved``: those whose group did not succeed as a whole. ``difficulty``: any, the
@@ -37,11 +37,11 @@ class CurriculumConfig:
 class ValidationConfig:
     """Validation on tasks that are not trained on. ``validation: null`` (``--validation none``) for none."""
 
-    every: int = 10
+    every: PositiveInt = 10
     """Steps between validations. There is always one before the first step, and one after the last."""
-    tasks: int = 64
+    tasks: PositiveInt = 64
     """Number of validation tasks."""
-    samples: int = 1
+    samples: PositiveInt = 1
     """Episodes per task at the training temperature, for success rate and pass@k."""
     greedy: bool = False
     """Run one additional episode per task at temperature 0."""
@@ -56,16 +56,14 @@ class TrainConfig:
 
     output: str = "runs/train"
     """Output folder of the run: metrics, TensorBoard logs, checkpoints, the final model."""
-    steps: int = 100
+    steps: PositiveInt = 100
     """Number of training steps: rollout, update, weight sync."""
     seed: int = 0
     """Seed of the tasks, the environments' dynamics, the sampled tokens and the initial weights of the adapters."""
     resume: bool = False
     """Resume from the newest complete checkpoint in ``output``; start from the beginning if there is none."""
     deterministic: bool = False
-    """On a CPU: bitwise identical results on every run and across a resume; slower."""
-    threads: int = 1
-    """Number of torch threads. One is safe on a busy machine; the number of idle cores is faster for larger models."""
+    """On a CPU, with one torch thread: bitwise identical results on every run and across a resume; slower."""
     env: EnvConfig = field(default_factory=EnvConfig)
     roles: Roles = field(default_factory=dict)
     """Options of the roles of the workflow ``env.agent``, by name: ``adapter``, ``max_tokens`` and ``copies`` of
@@ -87,7 +85,7 @@ class TrainConfig:
     validation: ValidationConfig | None = field(default_factory=ValidationConfig)
     checkpoint: CheckpointConfig | None = field(default_factory=CheckpointConfig)
     asynchrony: AsynchronyConfig = field(default_factory=AsynchronyConfig)
-    save_episodes_every: int = 0
+    save_episodes_every: NonNegativeInt = 0
     """Steps between training episodes written to the run's folder; 0 for none."""
     loggers: tuple[str, ...] | None = ("tensorboard",)
     """Trackers that get the metrics and completions, besides the files in ``output``: ``tensorboard``, ``wandb``,
@@ -118,32 +116,19 @@ def validate(config: TrainConfig) -> list[str]:
     check_roles(config.roles, config.opponents, model, problems)
     check_model(model, problems, required=True)
     check_sampler(config.sampler, config.model, problems, deterministic=config.deterministic)
-    check_sampling(config.sampling, problems)
-    check_optimizer(config.optimizer, problems)
     if config.sampling.temperature == 0:
         problems.append("sampling.temperature=0 is greedy: all episodes of a group would be identical; use 1.0")
-    positive(config, "", ("steps", "threads"), problems)
+    check_ranges(config, problems)
     algorithm.check(problems)
-    check_entropy(config.entropy, problems)
-    if config.curriculum is not None and not 0 < config.curriculum.replay_fraction < 1:
+    fraction = config.curriculum.replay_fraction if config.curriculum is not None else 0.0
+    if 0 < fraction < 1 and not round(algorithm.groups_per_step * fraction):
         problems.append(
-            f"curriculum.replay_fraction={config.curriculum.replay_fraction} must be between 0 and 1; "
-            "curriculum: null for none"
+            f"curriculum.replay_fraction={fraction} of algorithm.groups_per_step={algorithm.groups_per_step} is less than "
+            "half a group, so none is repeated; increase one of them"
         )
-    elif config.curriculum is not None and not round(algorithm.groups_per_step * config.curriculum.replay_fraction):
-        problems.append(
-            f"curriculum.replay_fraction={config.curriculum.replay_fraction} of "
-            f"algorithm.groups_per_step={algorithm.groups_per_step} is less than half a group, so none is repeated; "
-            "increase one of them"
-        )
-    if config.validation is not None:
-        positive(config.validation, "validation.", ("every", "tasks", "samples"), problems)
-        if config.validation.best and not config.validation.best.startswith("validation/"):
-            problems.append(
-                f"validation.best={config.validation.best!r} is not a validation metric; their names begin with "
-                "validation/"
-            )
-    check_checkpoint(config.checkpoint, problems)
+    best = config.validation.best if config.validation is not None else ""
+    if best and not best.startswith("validation/"):
+        problems.append(f"validation.best={best!r} is not a validation metric; their names begin with validation/")
     check_loggers(config.loggers, problems)
     check_asynchrony(
         config.asynchrony,
@@ -152,17 +137,8 @@ def validate(config: TrainConfig) -> list[str]:
         has_opponents=bool(config.opponents.role),
         backend=config.sampler.backend,
     )
-    if config.save_episodes_every < 0:
-        problems.append(f"save_episodes_every={config.save_episodes_every} must be 0 (disabled) or more")
-    if config.deterministic:
-        if config.threads != 1:
-            problems.append(
-                f"threads={config.threads} with deterministic=True: sums over several threads differ; use 1"
-            )
-        if model.device not in ("auto", "cpu"):
-            problems.append(
-                f"model.device={model.device!r} with deterministic=True: only the CPU is bitwise reproducible"
-            )
+    if config.deterministic and model.device not in ("auto", "cpu"):
+        problems.append(f"model.device={model.device!r} with deterministic=True: only the CPU is bitwise reproducible")
     raise_if_any(problems)
     return [
         *learning_rate_warnings(config.model, config.optimizer),

@@ -84,7 +84,7 @@ def dpo(config: DpoConfig) -> DpoResult:
     with contextlib.ExitStack() as closing:
         ranks = closing.enter_context(open_process_group(_COLLECTIVE_TIMEOUT))
         closing.enter_context(open_folder(config, ranks))
-        closing.enter_context(limit_threads(config.threads))
+        closing.enter_context(limit_threads())
         read = read_preferences(config.preferences.file, config.preferences)
         policy = Policy(config.model, seed=config.seed)
         limit = LengthLimit(config.length, context_length(policy.model))

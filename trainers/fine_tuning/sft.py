@@ -101,7 +101,7 @@ def sft(config: SftConfig, *, env: TrainEnv | None = None) -> SftResult:
         ranks = closing.enter_context(open_process_group(_collective_timeout(config)))
         closing.enter_context(open_folder(config, ranks))
         output = Path(config.output)
-        closing.enter_context(limit_threads(config.threads))
+        closing.enter_context(limit_threads())
         from_policy = isinstance(config.demonstrations, PolicyDemonstrationConfig)
         if env is None and (from_policy or config.stop is not None):
             env = open_train_env(config.env)

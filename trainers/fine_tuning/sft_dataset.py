@@ -31,6 +31,9 @@ from trainers.option_checks import import_object
 from trainers.rollouts.curriculum import shuffled
 from trainers.train_env import TrainEnv
 
+# Maximum number of tasks of a policy that are held out: their demonstrations are generated when a run starts.
+_MAX_HELD_OUT = 256
+
 SftExample = tuple[TokenizedSequence, ...]
 """One demonstration as token sequences, one per branch of the conversation, each with tokens to train on."""
 
@@ -214,11 +217,11 @@ class PolicySftDataset:
 
     Attributes:
         position: Number of demonstrations generated so far, including failed ones.
+        size: Number of demonstrations per pass.
+        held_out: Examples for evaluation, of the last tasks; empty without ``validation.fraction``.
     """
 
-    size = 0  # unlimited
     notes: tuple[str, ...] = ()
-    held_out: tuple[SftExample, ...] = ()
 
     def __init__(self, config: SftConfig, env: TrainEnv) -> None:
         options = config.demonstrations
@@ -227,6 +230,14 @@ class PolicySftDataset:
         self._options = options
         self._seed = config.seed
         self._tasks = env.train
+        self._num_trained = len(env.train)
+        if isinstance(config.validation, HeldOutConfig):
+            fraction = config.validation.fraction
+            self._num_trained -= min(max(1, round(fraction * self._num_trained)), _MAX_HELD_OUT)
+            if self._num_trained < 1:
+                raise ConfigError(f"validation.fraction={fraction} of {len(env.train)} task(s) leaves none to train on")
+        self.size = options.per_task * self._num_trained
+        self.held_out: list[SftExample] = []
         self._collector = DemonstrationCollector(
             env, import_object(options.policy, "demonstrations.policy"), options.policy_kwargs
         )
@@ -234,11 +245,13 @@ class PolicySftDataset:
 
     def texts(self, number: int) -> list[str]:
         """Return texts of the first demonstrations, without consuming them."""
-        return [text for index in range(number) for text in self._collect(index).texts]
+        return [text for position in range(number) for text in self._collect_next(position).texts]
 
     def tokenize(self, renderer: ChatRenderer, limit: LengthLimit) -> None:
-        """Set the renderer and length limit for later demonstrations."""
+        """Set the renderer and length limit for later demonstrations, and generate those for evaluation."""
         self._renderer, self._limit = renderer, limit
+        held_out = [self._example(self._collect(i, i)) for i in range(self._num_trained, len(self._tasks))]
+        self.held_out = [example for example in held_out if example is not None]
 
     def next(self, number: int) -> list[SftExample]:
         """Return the next examples.
@@ -255,18 +268,24 @@ class PolicySftDataset:
                     f"demonstrations.policy solved {len(chosen)} of {attempts} tasks within length.max_length: too few "
                     "for demonstrations.successful_only; use a better policy, or include failed episodes"
                 )
-            demonstration = self._collect(self.position)
+            example = self._example(self._collect_next(self.position))
             self.position += 1
-            if demonstration.success or not self._options.successful_only:
-                example = tokenize_example(demonstration, self._options, self._renderer, self._limit)
-                if example is not None:
-                    chosen.append(example)
+            if example is not None:
+                chosen.append(example)
         raise AssertionError("count() does not end")
 
     def close(self) -> None:
         self._collector.close()
 
-    def _collect(self, number: int) -> Demonstration:
-        epoch, position = divmod(number // self._options.per_task, len(self._tasks))
-        index = shuffled(position, len(self._tasks), key=stream_seed("demonstrations", self._seed, epoch))
-        return self._collector.collect(self._tasks[index], stream_seed("demonstration", self._seed, number) % 2**32)
+    def _example(self, demonstration: Demonstration) -> SftExample | None:
+        if self._options.successful_only and not demonstration.success:
+            return None
+        return tokenize_example(demonstration, self._options, self._renderer, self._limit)
+
+    def _collect_next(self, number: int) -> Demonstration:
+        epoch, position = divmod(number // self._options.per_task, self._num_trained)
+        key = stream_seed("demonstrations", self._seed, epoch)
+        return self._collect(shuffled(position, self._num_trained, key=key), number)
+
+    def _collect(self, task: int, number: int) -> Demonstration:
+        return self._collector.collect(self._tasks[task], stream_seed("demonstration", self._seed, number) % 2**32)

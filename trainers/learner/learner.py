@@ -22,7 +22,6 @@ from trainers.array_types import FloatArray
 from trainers.batching import MicroBatch, Row, final_rows, make_micro_batches, rows_of, split_for_minibatches
 from trainers.batching.microbatch import TokenWeighting
 from trainers.config import ConfigError, OptimizerConfig
-from trainers.config.model import lora_of
 from trainers.config.optimizer import TOKENS_PER_MICROBATCH
 from trainers.learner.loss_normalizer import LossNormalizer
 from trainers.learner.optimizers import learning_rate, make_optimizer, restore_optimizer, set_learning_rate
@@ -111,14 +110,13 @@ class Learner:
         further: list[dict[str, Any]] = []
         if value is not None:
             policy.activate(self.adapter)
-            self._head = list(policy.add_value_head(detach=value.value_weight == 0).parameters())
+            self._head = list(policy.add_value_head().parameters())
             further = [{"params": self._head, "lr_scale": value.value_lr / self.peak_lr}]
         self.optimizer = make_optimizer(
             policy.model,
             optimizer,
             further,
             trained=policy.parameters_of(self.adapter),
-            plus_ratio=lora_of(policy.config).plus_ratio,
         )
         self._bad_steps = 0
         self._bounds_clip_rounding = False
@@ -450,8 +448,7 @@ class Learner:
         if self.value is not None:
             value_loss = algorithm.value_loss(outputs.value_N, batch).sum() / normalizer.decisions
             sums["value_loss"] = value_loss.detach()
-            weight = self.value.value_weight or 1.0  # 0: only the head is trained, at its own rate
-            loss = weight * value_loss + (0.0 if self._warming_up(step) else loss)
+            loss = value_loss + (0.0 if self._warming_up(step) else loss)
             assert outputs.state_ND is not None
             at_M = batch.targets["decision"].nonzero().squeeze(-1)
             old_value_M, return_M = batch.targets["value"][at_M], batch.targets["return"][at_M]
@@ -525,7 +522,7 @@ class Learner:
         self._value_targets.clear()
 
     def _warming_up(self, step: int) -> bool:
-        return self.value is not None and step < self.value.value_warmup_steps
+        return self.value is not None and step < self.config.warmup_steps
 
     def _step(self, step: int, loss: float, stats: UpdateStats, *, extra: bool = False) -> float:
         """Clip, step and clear the gradients. Returns the norm of the policy's gradient before clipping.
@@ -535,7 +532,7 @@ class Learner:
         """
         parameters = [parameter for _, parameter in self.policy.parameters_of(self.adapter)]
         head_only = extra or self._warming_up(step)
-        if head_only:  # the value loss may have added gradients to the model
+        if head_only:  # the sum over several ranks has filled in zeros
             for parameter in parameters:
                 parameter.grad = None
         norm = torch.nn.utils.clip_grad_norm_(parameters, self.config.max_grad_norm).item()

@@ -29,7 +29,6 @@ def make_optimizer(
     further: Sequence[Mapping[str, Any]] = (),
     *,
     trained: Sequence[tuple[str, nn.Parameter]] | None = None,
-    plus_ratio: float = 1.0,
 ) -> torch.optim.Optimizer:
     """Create AdamW for the trained parameters of a model, with 32-bit or 8-bit states, optionally paged.
 
@@ -40,15 +39,12 @@ def make_optimizer(
         config: Options of the optimizer.
         further: Additional parameter groups outside the model, with ``params`` and, if it is not 1, ``lr_scale``.
         trained: The parameters by name; ``None`` for all trainable ones.
-        plus_ratio: Multiple of the learning rate for the B matrices of adapters.
 
     Raises:
         ConfigError: The optimizer needs a library that is not installed.
     """
     config = with_learning_rate(config, model)
-    groups = parameter_groups(model, config, trained, plus_ratio) + [
-        {"weight_decay": 0.0, "lr_scale": 1.0, **group} for group in further
-    ]
+    groups = parameter_groups(model, config, trained) + [{"weight_decay": 0.0, **group} for group in further]
     options: dict[str, Any] = {
         "lr": config.lr,
         "betas": _BETAS,
@@ -94,29 +90,22 @@ def parameter_groups(
     model: nn.Module,
     config: OptimizerConfig,
     trained: Sequence[tuple[str, nn.Parameter]] | None = None,
-    plus_ratio: float = 1.0,
 ) -> list[dict[str, Any]]:
-    """Group the trained parameters (or the given ones) by whether they are decayed and whether they are B matrices, in
-    the order of the model. The groups do not depend on the options, so that a run can be resumed with others.
+    """Group the trained parameters (or the given ones) by whether they are decayed, in the order of the model. The
+    groups do not depend on the options, so that a run can be resumed with others.
 
     Norms, biases and embeddings (including an output head that shares their weight) are not decayed: pulling them to
     0 does not regularize.
     """
     embeddings = {id(module.weight) for module in model.modules() if isinstance(module, nn.Embedding)}
-    groups: dict[tuple[bool, bool], list[nn.Parameter]] = {}
+    groups: dict[bool, list[nn.Parameter]] = {}
     if trained is None:
         trained = [(name, parameter) for name, parameter in model.named_parameters() if parameter.requires_grad]
-    for name, parameter in trained:
-        plain = parameter.ndim < 2 or id(parameter) in embeddings
-        up = ".lora_B." in name or ".lora_embedding_B." in name
-        groups.setdefault((plain, up), []).append(parameter)
+    for _, parameter in trained:
+        groups.setdefault(parameter.ndim < 2 or id(parameter) in embeddings, []).append(parameter)
     return [
-        {
-            "params": parameters,
-            "weight_decay": 0.0 if plain else config.weight_decay,
-            "lr_scale": plus_ratio if up else 1.0,
-        }
-        for (plain, up), parameters in groups.items()
+        {"params": parameters, "weight_decay": 0.0 if plain else config.weight_decay, "lr_scale": 1.0}
+        for plain, parameters in groups.items()
     ]
 
 

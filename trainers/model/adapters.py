@@ -63,8 +63,6 @@ def add_adapters(base: Any, config: ModelConfig, seed: int, adapters: Sequence[s
         lora_alpha=int(alpha) if alpha.is_integer() else alpha,
         target_modules=targets,
         lora_dropout=0.0,
-        use_rslora=lora.variant == "rslora",
-        use_dora=lora.variant == "dora",
         bias="none",
         task_type="CAUSAL_LM",
     )
@@ -108,7 +106,7 @@ def adapter_of(parameter_name: str) -> str:
     return "" if match["adapter"] == ADAPTER else match["adapter"]
 
 
-_ADAPTER_WEIGHT = re.compile(r"\.lora_(?:A|B|magnitude_vector)\.(?P<adapter>[^.]+)\.")
+_ADAPTER_WEIGHT = re.compile(r"\.lora_[AB]\.(?P<adapter>[^.]+)\.")
 
 
 def _check_names(base: Any, adapters: Sequence[str]) -> None:
@@ -123,7 +121,7 @@ def _check_names(base: Any, adapters: Sequence[str]) -> None:
         )
 
 
-_PARTS_OF_PEFT = {"base_model", "base_layer", "lora_A", "lora_B", "lora_magnitude_vector"}
+_PARTS_OF_PEFT = {"base_model", "base_layer", "lora_A", "lora_B"}
 
 
 def _short_targets(base: Any) -> list[str]:
@@ -157,8 +155,7 @@ def save_adapters(model: Any, folder: Path, config: ModelConfig, adapters: Seque
 def merged_tensors(model: Any, adapter: str = "") -> Iterator[tuple[str, Tensor]]:
     """Yield name and tensor of every weight of the plain model with an adapter merged into it.
 
-    LoRA adds ``scale · B A``; DoRA then rescales each row of the sum to its learned magnitude (Liu et al. 2024, eq.
-    5). Sums are computed in float32 and cast to the base's dtype.
+    The sum with ``scale · B A`` is computed in float32 and cast to the base's dtype.
     """
     for name, module in model.get_base_model().named_modules():
         if hasattr(module, "lora_A"):
@@ -175,9 +172,5 @@ def merged_tensors(model: Any, adapter: str = "") -> Iterator[tuple[str, Tensor]
 
 def _merge(module: Any, adapter: str) -> Tensor:
     weight = dequantized_weight(module.get_base_layer())
-    total = weight.float() + module.get_delta_weight(adapter).float()
-    if adapter in module.lora_magnitude_vector:
-        length = torch.linalg.norm(total, dim=1, keepdim=True)
-        total = total * (module.lora_magnitude_vector[adapter].weight.float()[:, None] / length)
-    merged: Tensor = total.to(weight.dtype)
+    merged: Tensor = (weight.float() + module.get_delta_weight(adapter).float()).to(weight.dtype)
     return merged

@@ -193,10 +193,10 @@ class Policy:
         assert value_N is not None, "call add_value_head first"
         return value_N
 
-    def add_value_head(self, *, detach: bool) -> ValueHead:
-        """Add a value head to the active adapter; with ``detach`` its loss does not train the model."""
+    def add_value_head(self) -> ValueHead:
+        """Add a value head to the active adapter; its loss does not train the model."""
         width = self._plain().config.get_text_config().hidden_size
-        self.value_heads[self.active] = head = ValueHead(width, detach=detach).to(self.device)
+        self.value_heads[self.active] = head = ValueHead(width).to(self.device)
         return head
 
     def add_teacher(self, name: str) -> None:
@@ -367,8 +367,8 @@ class Policy:
     def _values(self, hidden_BTD: Tensor, batch: MicroBatch) -> tuple[Tensor | None, Tensor | None]:
         if self.value_head is None:
             return None, None
-        state_ND = hidden_BTD[batch.row_N, batch.source_N]
-        return self.value_head(state_ND), state_ND.detach()
+        state_ND = hidden_BTD[batch.row_N, batch.source_N].detach()
+        return self.value_head(state_ND), state_ND
 
     @contextlib.contextmanager
     def _precision(self, device: str) -> Iterator[None]:

@@ -11,19 +11,15 @@ class ValueHead(nn.Module):
 
     Args:
         hidden_size: Width D of the hidden states.
-        detach: Block the gradient to the hidden states.
     """
 
-    def __init__(self, hidden_size: int, *, detach: bool) -> None:
+    def __init__(self, hidden_size: int) -> None:
         super().__init__()
         self.weight_D = nn.Parameter(torch.zeros(hidden_size))
         self.bias = nn.Parameter(torch.zeros(()))
-        self._detach = detach
 
     def forward(self, hidden_ND: Tensor) -> Tensor:
         """Compute values ``(N,)`` from hidden states ``(N, D)``."""
-        if self._detach:
-            hidden_ND = hidden_ND.detach()
         # A product and a sum instead of a linear layer, which autocast would compute in half precision.
         value_N: Tensor = (hidden_ND.float() * self.weight_D).sum(-1) + self.bias
         return value_N

@@ -44,7 +44,7 @@ _SYMPTOMS: dict[str, _Symptom] = {
         lambda row, first: row.get("value/explained_variance", 0.0) < -1.0,
         "the value head predicts returns worse than their mean (value/explained_variance "
         "{value/explained_variance:.2f}), so the advantages computed with it are mostly noise: lower "
-        "algorithm.value_lr, raise algorithm.value_warmup_steps, or set algorithm.gae_lambda close to 1",
+        "algorithm.value_lr, raise optimizer.warmup_steps, or set algorithm.gae_lambda close to 1",
     ),
     "invalid": _Symptom(
         lambda row, first: (

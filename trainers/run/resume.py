@@ -25,7 +25,6 @@ _TASKS_COMPARED = 64
 
 # Adapters of another shape or scale have other weights, and optimizers other states.
 _FIXED = ("model.tuning", "model.lora.", "optimizer.name")
-_APPLIED = ("model.lora.plus_ratio",)
 _NOT_COMPARED = ("resume", "progress", "output")
 
 
@@ -103,7 +102,7 @@ def resume_blockers(state: Mapping[str, Any], fingerprints: Mapping[str, str], c
         config: The current options.
     """
     changes = config_changes(state["config"], config)
-    if options := [change for change in changes if change.startswith(_FIXED) and not change.startswith(_APPLIED)]:
+    if options := [change for change in changes if change.startswith(_FIXED)]:
         return options  # they are the reason why the weights differ as well
     return [
         f"{what} differ from those of the checkpoint"

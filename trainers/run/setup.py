@@ -103,7 +103,7 @@ def open_run(
         main = ranks.is_main_process
         callbacks = callbacks if main else ()
         opened.enter_context(open_folder(config, ranks))
-        opened.enter_context(limit_threads(config.threads))
+        opened.enter_context(limit_threads(1 if config.deterministic else None))
         train_env, assignment = _open_env(config, env)
         policy = Policy(
             config.model,

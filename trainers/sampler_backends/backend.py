@@ -94,9 +94,9 @@ class SamplerBackend:
         options: A dataclass of its options.
         make: Called with the options and the setup of the run; returns a sampler with the base weights of the model.
             Called again if the sampler died.
-        updates: The weight updates that the sampler loads: ``"full"`` (full weights), ``"lora"`` (LoRA and rsLoRA
-            adapters), ``"dora"``. Adapters that it does not load are merged and synced as full weights. Without
-            ``"full"``, its base is the unchanged model, which only ``model.tuning=lora`` trains.
+        updates: The weight updates that the sampler loads: ``"full"`` (full weights), ``"lora"`` (adapters). If it
+            does not load adapters, they are merged and synced as full weights. Without ``"full"``, its base is the
+            unchanged model, which only ``model.tuning=lora`` trains.
         several_full_models: Whether it serves several full models, each under a name (``WeightUpdate.name``).
         needs_probe: Whether each update carries a text with its log-probs under the new weights, to be compared with
             those of the sampler.
@@ -111,7 +111,7 @@ class SamplerBackend:
     name: str
     options: type[SamplerOptions]
     make: Callable[[Any, SamplerSetup], Sampler]
-    updates: tuple[Literal["full", "lora", "dora"], ...] = ("full",)
+    updates: tuple[Literal["full", "lora"], ...] = ("full",)
     several_full_models: bool = False
     needs_probe: bool = False
     deterministic: bool = False
@@ -119,14 +119,7 @@ class SamplerBackend:
     packages: Mapping[str, str] = field(default_factory=dict)
     cache_memory: Callable[[Any, bool, int], CacheMemory] | None = None
 
-    def sends(self, options: SamplerOptions, *, tuning: str, variant: str) -> Literal["full", "lora"]:
-        """Return what is synced to the sampler: full weights or adapters.
-
-        Args:
-            options: Its options.
-            tuning: ``model.tuning``.
-            variant: ``model.lora.variant``.
-        """
-        loads = ("dora" if variant == "dora" else "lora") in self.updates
-        merged = "full" in self.updates and (options.merges or not loads)
+    def sends(self, options: SamplerOptions, tuning: str) -> Literal["full", "lora"]:
+        """Return what is synced to the sampler with a ``model.tuning``: full weights or adapters."""
+        merged = "full" in self.updates and (options.merges or "lora" not in self.updates)
         return "full" if tuning == "full" or merged else "lora"

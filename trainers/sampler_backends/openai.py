@@ -10,23 +10,19 @@ from trainers.sampler_backends.backend import SamplerBackend, SamplerOptions, Sa
 
 @dataclass(frozen=True)
 class OpenAIOptions(SamplerOptions):
-    """An endpoint operated by others (``backend=openai``)."""
+    """An endpoint operated by others (``backend=openai``). Adapters are written to the folder ``adapters`` of the run,
+    which the endpoint must be able to read under the same path."""
 
     backend: str = "openai"
     url: str = ""
     """URL of the endpoint, for example ``http://localhost:8000/v1``. If the base model's name there is not
     ``model.path``, as it is by default in a vLLM server, it follows: ``http://localhost:8000/v1#NAME``. The API key is
     read from OPENAI_API_KEY."""
-    adapter_folder: str = ""
-    """A folder that the endpoint can read as well: adapters are written there and loaded from it."""
 
     def check(self, problems: list[str]) -> None:
         super().check(problems)
-        problems += [
-            f"sampler.{name} is missing: sampler.backend=openai requires it"
-            for name in ("url", "adapter_folder")
-            if not getattr(self, name)
-        ]
+        if not self.url:
+            problems.append("sampler.url is missing: sampler.backend=openai requires it")
 
 
 def make(options: OpenAIOptions, setup: SamplerSetup) -> Sampler:
@@ -39,7 +35,7 @@ def make(options: OpenAIOptions, setup: SamplerSetup) -> Sampler:
         base_url=url,
         token_ids=True,
         tokenizer=setup.tokenizer,
-        adapter_folder=options.adapter_folder,
+        adapter_folder=setup.output.resolve() / "adapters",
         parallel=setup.parallel,
     )
 

@@ -32,7 +32,7 @@ TORCH = SamplerBackend(
     "torch",
     SamplerOptions,
     make,
-    updates=("full", "lora", "dora"),
+    updates=("full", "lora"),
     several_full_models=True,
     deterministic=True,
     cache_memory=cache_memory,

@@ -25,8 +25,8 @@ class VllmOptions(SamplerOptions):
     """Arguments of ``vllm.EngineArgs``, for example ``gpu_memory_utilization``, the fraction of a GPU's memory for
     weights and cache (0.5 if not given), ``enable_sleep_mode=false``, to keep it during updates, too (with
     ``asynchrony.steps_ahead=0`` it is freed for them), ``enable_lora=false``, to sync adapters merged into the base, as
-    full weights (each weight sync is slower and each token faster; DoRA adapters, which vLLM does not load, are always
-    merged), or ``kv_cache_memory_bytes``, which is 1 GiB on a CPU."""
+    full weights (each weight sync is slower and each token faster), or ``kv_cache_memory_bytes``, which is 1 GiB on a
+    CPU."""
 
     @property
     def merges(self) -> bool:
