@@ -13,7 +13,6 @@ import pytest
 import yaml
 from echo_config import echo_config
 from echo_env import EchoEnv
-from transformers import AutoConfig, AutoModelForCausalLM
 
 from rllm_gym.commands.errors import CommandError
 from rllm_gym.core import EnvironmentFault, Outcome
@@ -22,9 +21,7 @@ from trainers.config import ConfigError, TrainConfig
 from trainers.config.mapping import from_mapping, to_mapping
 from trainers.config_loading import write_yaml
 from trainers.dry_run import dry_run, estimate, fit_to_memory, report
-from trainers.dry_run.memory import model_shape, shares_prompts
 from trainers.loop import train
-from trainers.model import Policy
 from trainers.run.metrics import read_metrics
 from trainers.sampler_backends.backend import CacheMemory
 from trainers.sampler_backends.vllm import VLLM
@@ -72,32 +69,14 @@ def test_the_estimate_matches_the_run(tmp_path: Path) -> None:
         assert row["completions/total_tokens"] <= found.plan.reply * found.plan.episodes
 
 
-def test_the_plan_equals_that_of_the_batching_code(tmp_path: Path) -> None:
-    def planned(**optimizer: Any) -> Any:
-        sections = {"algorithm": {"group_size": 4, "groups_per_step": 4, "minibatches": 2}, "optimizer": optimizer}
-        return dry_run(echo_config(tmp_path, **sections)).plan
-
-    complete, small = planned(), planned(tokens_per_microbatch=40)
-    assert complete.optimizer_steps == small.optimizer_steps == 2
-    assert complete.count.sequences == small.count.sequences == 2 * 4 * complete.longest
-    assert sum(small.micro_batches.values()) > sum(complete.micro_batches.values())
-    assert small.largest.rows * small.largest.columns <= 40
-
-
-@pytest.mark.parametrize("family", ["llama", "mistral", "gemma2", "phi3"])
-def test_the_layout_is_one_that_the_model_supports(tmp_path: Path, family: str) -> None:
-    """Sliding windows and soft caps in attention exclude trees; otherwise the predicted cost decides."""
-    sizes = {"hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2, "num_key_value_heads": 1}
-    window = {} if family == "llama" else {"sliding_window": 8}
-    more = {"head_dim": 16} if family == "gemma2" else {"pad_token_id": 0} if family == "phi3" else {}
-    config = echo_config(tmp_path, algorithm={"group_size": 8, "groups_per_step": 2})
-    folder = Path(config.model.path)
-    settings = AutoConfig.for_model(family, vocab_size=300, intermediate_size=32, **sizes, **window, **more)
-    AutoModelForCausalLM.from_config(settings).save_pretrained(folder)
-    model, policy = model_shape(config.model), Policy(config.model)
-    assert shares_prompts(model, config.model) == policy.shares_prompts == (family == "llama")
-    if not policy.shares_prompts:
-        assert set(dry_run(config).plan.micro_batches) == {"padded"}
+@pytest.mark.parametrize("tokens", [40, 16384])
+def test_the_largest_microbatch_has_the_longest_sequences_that_fit(tmp_path: Path, tokens: int) -> None:
+    algorithm = {"group_size": 4, "groups_per_step": 4, "minibatches": 2}
+    plan = dry_run(echo_config(tmp_path, algorithm=algorithm, optimizer={"tokens_per_microbatch": tokens})).plan
+    assert plan.optimizer_steps == 2
+    assert plan.largest.columns == plan.longest
+    assert plan.largest.rows == min(tokens // plan.longest, 2 * 4)
+    assert plan.largest.sampled == plan.largest.rows * plan.reply
 
 
 def test_memory_saving_options_reduce_the_estimate(tmp_path: Path) -> None:
@@ -106,7 +85,7 @@ def test_memory_saving_options_reduce_the_estimate(tmp_path: Path) -> None:
     lora = dry_run(echo_config(tmp_path, model={**model, "tuning": "lora", "lora": {"rank": 4}}))
     eight = dry_run(echo_config(tmp_path, optimizer={"name": "adamw8bit"}))
     kl = dry_run(echo_config(tmp_path, algorithm={"kl": 0.1}))
-    elsewhere = {"backend": "openai", "url": "http://localhost:1/v1#x", "adapter_folder": str(tmp_path)}
+    elsewhere = {"backend": "openai", "url": "http://localhost:1/v1#x"}
     far = dry_run(echo_config(tmp_path, model={**model, "tuning": "lora", "lora": {"rank": 4}}, sampler=elsewhere))
     assert lora.memory.peak - far.memory.peak == sum(
         size for name, size in lora.memory.resident.items() if name.startswith("sampler's")

@@ -75,18 +75,16 @@ def _run_workflow(
         n_parallel=1,
     )
     episodes = engine.run_sync([EpisodeSpec(train_env.train[index], seed=index) for index in indices])
-    parts = [
-        [
+    rollouts = []
+    for episode in episodes:
+        parts = [
             AgentSequences(item.branches(), len(item.steps), item.role, assignment.trainable(item.role))
             for item in episode.trajectories
         ]
-        for episode in episodes
-    ]
-    replying = [[part for part in episode if part.sequences] for episode in parts]
-    if not all(replying):
-        empty = next(episode for episode, agents in zip(episodes, replying, strict=True) if not agents)
-        raise ConfigError(
-            f"the workflow ended with {empty.stop_reason.value} before the first reply"
-            + (f": {empty.fault}" if empty.fault else "")
-        )
-    return replying
+        rollouts.append([part for part in parts if part.sequences])
+        if not rollouts[-1]:
+            raise ConfigError(
+                f"the workflow ended with {episode.stop_reason.value} before the first reply"
+                + (f": {episode.fault}" if episode.fault else "")
+            )
+    return rollouts

@@ -11,19 +11,15 @@ import math
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import groupby, takewhile
+from itertools import groupby
 from pathlib import Path
 
-import numpy as np
 import torch
 import yaml
 
 from rllm_gym.chat import ChatRenderer
-from rllm_gym.core import TokenSequence
 from trainers.algorithms import make_algorithm
-from trainers.batching import CostModel, MicroBatch, Row, make_micro_batches
-from trainers.batching.token_count import TokenCount
-from trainers.config import ConfigError, RoleAssignment, SamplingConfig, TrainConfig, validate
+from trainers.config import ConfigError, RoleAssignment, TrainConfig, validate
 from trainers.config.mapping import to_mapping
 from trainers.config.optimizer import TOKENS_PER_MICROBATCH
 from trainers.config.roles import BASE, check_role_assignment
@@ -35,7 +31,6 @@ from trainers.dry_run.memory import (
     estimate_memory,
     model_shape,
     on_gpu,
-    shares_prompts,
 )
 from trainers.learner.optimizers import check_library
 from trainers.model import ModelUnusable, choose_device, load_tokenizer
@@ -67,9 +62,8 @@ class BatchPlan:
         longest: Number of tokens of the longest conversation.
         agents: Maximum number of agents per episode.
         optimizer_steps: Number of optimizer steps per step, over all passes.
-        micro_batches: Number of microbatches per optimizer step, by layout.
-        count: Tokens of one optimizer step.
-        largest: Shape of the microbatch that needs most memory.
+        largest: Shape of the microbatch that needs most memory, as if its sequences were padded: those with common
+            prefixes take no more.
     """
 
     episodes: int
@@ -79,8 +73,6 @@ class BatchPlan:
     longest: int
     agents: int
     optimizer_steps: int
-    micro_batches: dict[str, int]
-    count: TokenCount
     largest: BatchShape
 
 
@@ -150,7 +142,7 @@ def dry_run(config: TrainConfig, *, env: TrainEnv | None = None) -> DryRun:
     available = _available(device)
     options = config.algorithm
     for candidate in _candidates(config):
-        plan = _plan(candidate, assignment, env, episodes, device)
+        plan = _plan(candidate, assignment, episodes)
         tokens = config.env.parallel * plan.agents * plan.longest
         memory = estimate_memory(
             candidate.model,
@@ -234,102 +226,42 @@ def _check_weights(path: str) -> None:
         raise ModelUnusable(f"model.path={path!r} contains no weights (*.safetensors)")
 
 
-def _plan(
-    config: TrainConfig,
-    assignment: RoleAssignment,
-    train_env: TrainEnv,
-    episodes: Sequence[Sequence[AgentSequences]],
-    device: torch.device,
-) -> BatchPlan:
-    assert config.optimizer.tokens_per_microbatch is not None
-    adapters = assignment.adapters(train_env.roles) or ("",)
-    model, options = model_shape(config.model, adapters), config.algorithm
+def _plan(config: TrainConfig, assignment: RoleAssignment, episodes: Sequence[Sequence[AgentSequences]]) -> BatchPlan:
+    options, sampling, tokens = config.algorithm, config.sampling, config.optimizer.tokens_per_microbatch
+    assert tokens is not None
     requests = make_algorithm(options).rollout_plan()
-    turns = min(max(sum(part.turns for part in episode) for episode in episodes), config.env.max_turns or 1 << 30)
-    groups = -(-options.groups_per_step // options.minibatches)
-    rng = np.random.default_rng(0)
-    rows: dict[str, list[Row]] = {}
-    longest = 0
-    for group in range(groups):
-        for _ in range(sum(not request.greedy for request in requests)):
-            for part in episodes[group % len(episodes)]:
-                limits = replace(config.sampling, max_tokens=_max_reply_tokens(config, assignment, part.role))
-                sequences = list(_longest(part.sequences, limits, min(part.turns, turns), rng))
-                longest = max(longest, *(len(row.sequence) for row in sequences))
+    stochastic = sum(not request.greedy for request in requests)
+    max_turns = config.env.max_turns or 1 << 30
+    longest = replies = num_trained = columns = sampled = 0
+    for episode in episodes:
+        reply = 0
+        for part in episode:
+            limit = assignment.role(part.role).max_tokens or sampling.reply_limit
+            left = sampling.max_response_tokens or min(part.turns, max_turns) * limit
+            reply += min(part.turns * limit, left)
+            for sequence in part.sequences:
+                marked = min(limit * sum(mask for mask, _ in groupby(sequence.mask)), left)
+                left -= marked
+                length = min(sequence.mask.count(0) + marked, sampling.context_length or 1 << 30)
+                longest = max(longest, length)
                 if part.trained:
-                    rows.setdefault(assignment.weights(part.role) if part.role else "", []).extend(sequences)
-    batches = [
-        batch
-        for own in rows.values()
-        for batch in make_micro_batches(
-            own,
-            tokens_per_microbatch=config.optimizer.tokens_per_microbatch,
-            share_prompts=shares_prompts(model, config.model),
-            costs=CostModel.of(model.config, device, full=config.model.tuning == "full"),
-        )
-    ]
-    if not batches:
+                    num_trained, columns, sampled = num_trained + 1, max(columns, length), max(sampled, marked)
+        replies = max(replies, reply)
+    if not num_trained:
         raise ConfigError("no trained role generated a reply in the previewed tasks: there is nothing to train on")
-    count, layouts = TokenCount(), dict[str, int]()
-    for batch in batches:
-        count.add(batch)
-        layout = _layout(batch)
-        layouts[layout] = layouts.get(layout, 0) + 1
-    largest = max(batches, key=lambda batch: batch.ids_BT.numel())
-    size, length = largest.ids_BT.shape
+    groups = -(-options.groups_per_step // options.minibatches)
+    rows = min(max(1, tokens // columns), -(-groups * stochastic * num_trained // len(episodes)))
     prompts = [part.sequences[0].mask.index(1) for episode in episodes for part in episode]
-    replies = [
-        sum(part.turns * _max_reply_tokens(config, assignment, part.role) for part in episode) for episode in episodes
-    ]
-    max_response = config.sampling.max_response_tokens
     return BatchPlan(
         episodes=options.groups_per_step * len(requests),
-        turns=turns,
+        turns=min(max(sum(part.turns for part in episode) for episode in episodes), max_turns),
         prompt=(min(prompts), sum(prompts) / len(prompts), max(prompts)),
-        reply=min(max(replies), max_response * max(map(len, episodes)) if max_response else 1 << 30),
+        reply=replies,
         longest=longest,
         agents=max(map(len, episodes)),
         optimizer_steps=options.epochs * min(options.minibatches, options.groups_per_step),
-        micro_batches=layouts,
-        count=count,
-        largest=BatchShape(size, length, len(largest.row_N)),
+        largest=BatchShape(rows, columns, rows * sampled),
     )
-
-
-def _max_reply_tokens(config: TrainConfig, assignment: RoleAssignment, role: str) -> int:
-    """Return the maximum number of tokens of a reply of the role."""
-    return assignment.role(role).max_tokens or config.sampling.reply_limit
-
-
-def _longest(
-    episode: Sequence[TokenSequence], sampling: SamplingConfig, turns: int, rng: np.random.Generator
-) -> Iterator[Row]:
-    """Yield an episode's rows with every reply at its maximum length. Only the first prompt is shared with other
-    episodes.
-    """
-    prompt = episode[0].ids[: episode[0].mask.index(1)]
-    left = sampling.max_response_tokens or turns * sampling.reply_limit
-    for sequence in episode:
-        same = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(prompt, sequence.ids, strict=False)))
-        ids, mask = list(sequence.ids[:same]), [0] * same
-        for marked, run in groupby(sequence.mask[same:]):
-            length = min(sampling.reply_limit, left) if marked else len(list(run))
-            left -= length if marked else 0
-            ids += rng.integers(0, 1 << 31, length).tolist()
-            mask += [marked] * length
-        n = min(len(ids), sampling.context_length or len(ids))
-        nothing, kept = (0.0,) * n, tuple(mask[:n])
-        if sampled := sum(kept):
-            row = TokenSequence(tuple(ids[:n]), kept, nothing, kept, nothing, kept)
-            yield Row(row, {"adv": np.ones(sampled)})
-
-
-def _layout(batch: MicroBatch) -> str:
-    if batch.end_BT is None:
-        return "padded"
-    count = TokenCount()
-    count.add(batch)
-    return "prefix tree" if count.computed < count.sequences else "packed"
 
 
 def _available(device: torch.device) -> int:
@@ -399,15 +331,7 @@ def _plan_lines(found: DryRun) -> Iterator[str]:
     per_pass = plan.optimizer_steps // algorithm.epochs
     passes = f"{algorithm.epochs} passes x {per_pass}" if plan.optimizer_steps > 1 else "one pass"
     yield f"  optimizer steps   {plan.optimizer_steps} ({passes})"
-    layouts = ", ".join(f"{number} {layout}" for layout, number in sorted(plan.micro_batches.items()))
-    budget = config.optimizer.tokens_per_microbatch
-    yield f"  micro-batches     {layouts} per optimizer step, of at most {budget:,} tokens"
-    numbers = plan.count.metrics()
-    yield (
-        f"  tokens            {plan.count.sequences:,} per optimizer step; "
-        f"{numbers['batch/shared_prefix_fraction']:.0%} saved by shared prefixes, "
-        f"{numbers['batch/padding_fraction']:.0%} padding"
-    )
+    yield f"  micro-batches     at most {config.optimizer.tokens_per_microbatch:,} tokens"
     for role, weights in found.roles.items():
         yield f"  {'role ' + role:<17} {weights}"
     validation = "none" if found.validation_tasks is None else f"{found.validation_tasks:,}"

@@ -19,7 +19,6 @@ from transformers.masking_utils import sdpa_mask
 from trainers.config import ModelConfig, OptimizerConfig
 from trainers.config.model import shares_base
 from trainers.model.adapters import add_adapters
-from trainers.model.attention import TREE_ATTENTION, AttentionTree
 from trainers.model.loading import ModelUnusable
 from trainers.model.token_logprobs import TILE_BYTES
 
@@ -185,33 +184,6 @@ def activation_bytes(model: Any, config: ModelConfig, batch: BatchShape) -> tupl
         block += _count_kept(model, config, batch) // text.num_hidden_layers
         model.train(True)
     return kept, block
-
-
-def shares_prompts(model: Any, config: ModelConfig) -> bool:
-    """Return whether sequences may be packed as a tree, as far as can be determined without weights.
-
-    :func:`trainers.model.attention.enable_tree_attention` tests it with weights.
-
-    Args:
-        model: The model from :func:`model_shape`.
-        config: Options of the model.
-    """
-    from torch._subclasses.fake_tensor import FakeTensorMode
-
-    plain = model.get_base_model() if config.tuning != "full" else model
-    plain.set_attn_implementation(TREE_ATTENTION)
-    try:
-        with FakeTensorMode(), torch.no_grad():
-            weights = _on_cpu(plain.base_model.named_parameters(remove_duplicate=False))
-            weights |= _on_cpu(plain.base_model.named_buffers())
-            ids = torch.zeros(1, 8, dtype=torch.long)
-            layout = {"attention_mask": torch.empty(1, 1, 1, 1), "position_ids": ids, "tree": AttentionTree()}
-            torch.func.functional_call(plain.base_model, weights, args=(ids,), kwargs={"use_cache": False, **layout})
-    except (TypeError, ValueError, RuntimeError, AttributeError):
-        return False
-    finally:
-        plain.set_attn_implementation(_COUNTED)
-    return True
 
 
 def _count_kept(model: Any, config: ModelConfig, batch: BatchShape) -> int:
