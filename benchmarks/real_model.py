@@ -127,7 +127,6 @@ def train_ours(job: Mapping[str, Any]) -> list[dict[str, float]]:
         job["output"],
         steps=job["steps"],
         seed=job["seed"],
-        threads=1,
         progress=False,
         model=LoraModelConfig(job["model"], lora=LoraConfig(rank=job["lora_rank"], alpha=job["lora_alpha"])),
         sampling=SamplingConfig(max_tokens=job["max_tokens"]),
