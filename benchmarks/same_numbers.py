@@ -29,12 +29,12 @@ RUNS = {
     "sft": ("sft", "--config frozen_lake_sft --stop none --steps 60 --demonstrations-per-step 32"),
     "grpo": ("train", f"--config frozen_lake_full {_RL}"),
     "lora": ("train", f"--config frozen_lake_lora {_RL} --curriculum.replay-by difficulty"),
-    "ppo": ("train", f"--config frozen_lake_ppo_full {_RL} --optimizer.warmup-steps 1"),
+    "ppo": ("train", f"--config frozen_lake_ppo_full {_RL.replace('--steps 3', '--steps 8')}"),
     "remax": ("train", f"--config frozen_lake_lora {_RL} --algorithm.name remax --algorithm.dynamic-sampling 1"),
     "maths": (
         "train",
         f"{_MATH} {_RL} --algorithm.loss gspo --algorithm.kl 0.1 --algorithm.minibatches 2 --algorithm.epochs 2 "
-        "--algorithm.old-logprobs trainer --algorithm.format-penalty 0.5 --algorithm.drop-zero-variance false",
+        "--algorithm.old-logprobs trainer --algorithm.format-penalty 0.5 --algorithm.drop-zero-variance false --entropy.bonus 0.01",
     ),
     "dpo": (
         "dpo",

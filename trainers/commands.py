@@ -18,9 +18,7 @@ from trainers.config.mapping import Config
 from trainers.config_loading import read_command_line
 
 if TYPE_CHECKING:
-    from trainers.fine_tuning.dpo import DpoResult
-    from trainers.fine_tuning.sft import SftResult
-    from trainers.loop import TrainResult
+    from trainers.run.run_folder import RunResult
 
 _EXIT_OK, _EXIT_TERMINATED = 0, 143
 
@@ -246,7 +244,7 @@ def _dry_run(config: TrainConfig) -> int:
 
 
 def _run(
-    run: Callable[[Any], TrainResult | SftResult | DpoResult],
+    run: Callable[[Any], RunResult],
     config: TrainConfig | SftConfig | DpoConfig,
     repo: str | None,
 ) -> int:
@@ -292,7 +290,7 @@ def _run(
     return _EXIT_TERMINATED if result.interrupted else _EXIT_OK
 
 
-def _print_result(config: TrainConfig | SftConfig | DpoConfig, result: TrainResult | SftResult | DpoResult) -> None:
+def _print_result(config: TrainConfig | SftConfig | DpoConfig, result: RunResult) -> None:
     if result.interrupted:
         how = "continue with the same command and --resume" if config.checkpoint else "no checkpoint to continue from"
         print(f"stopped after step {result.steps}; {how}")

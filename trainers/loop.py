@@ -26,7 +26,7 @@ from trainers.dry_run import fit_to_memory
 from trainers.learner import MAX_BAD_STEPS, TrainingDiverged
 from trainers.rollouts.collector import RolloutAbandoned, RolloutBatch
 from trainers.run.metrics import episode_metrics, group_metrics
-from trainers.run.run_folder import save_model
+from trainers.run.run_folder import RunResult, save_model
 from trainers.run.setup import TrainingRun, close_sampler, open_run
 from trainers.run.update_metrics import entropy_metrics, rollout_metrics, update_metrics
 from trainers.samples import Sample, record_advantages
@@ -34,23 +34,13 @@ from trainers.train_env import TrainEnv, open_dataset
 
 
 @dataclass(frozen=True, slots=True)
-class TrainResult:
+class TrainResult(RunResult):
     """Result of a run.
 
     Attributes:
-        output: Folder of the run.
-        model: The final model: a PEFT adapter or a Hugging Face folder. ``None`` if the run was interrupted.
-        steps: Number of complete steps.
-        validation: Metrics of the last validation.
-        interrupted: Whether the run was stopped by a signal, after it saved a checkpoint.
         best: The model of the best validation, if one was kept.
     """
 
-    output: Path
-    model: Path | None
-    steps: int
-    validation: dict[str, float]
-    interrupted: bool = False
     best: Path | None = None
 
 

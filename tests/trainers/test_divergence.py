@@ -81,7 +81,9 @@ def test_healthy_rows_and_rows_without_an_update_give_no_warning() -> None:
 def test_only_the_main_process_warns(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     for main in (True, False):
         memory, config = PeakMemory(torch.device("cpu")), echo_config(tmp_path)
-        with RunLog(config, PhaseClock(), memory, done=0, keep_until=-1, is_main_process=main) as log:
+        with RunLog(
+            config, "training", 1, {}, PhaseClock(), memory, done=0, keep_until=-1, is_main_process=main
+        ) as log:
             for step in range(6):
                 log.warn(step, HEALTHY | {"policy/entropy": 1e-4, "success": 0.2})
         assert len(caplog.records) == 1, "the other processes see the same metrics"

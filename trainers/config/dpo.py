@@ -19,12 +19,8 @@ class PreferenceConfig:
     """Pairs (``{"prompt": ..., "chosen": ..., "rejected": ...}``, strings or messages) or saved episodes, one per row:
     JSONL, JSON or Parquet files, patterns such as ``runs/rl/episodes/*.jsonl``, or ``hf:repo[:config][@split]``."""
     pairs: Literal["best_worst", "all"] = "best_worst"
-    """Pairs built from the episodes of a group: the best with the worst, or each episode with every one of lower
-    reward."""
-    pairs_per: Literal["group", "task"] = "group"
-    """Which episodes are compared: those of one group of one training step, or those of a task over all files."""
-    min_margin: NonNegativeFloat = 0.0
-    """Episodes are paired if their rewards differ by more than this value; episodes of equal reward never are."""
+    """Pairs built from the episodes of a group of one training step: the best with the worst, or each episode with
+    every one of lower reward."""
     strings: Literal["chat", "raw"] = "chat"
     """How to format a prompt and answers that are plain strings: ``chat`` makes them a user message and its reply in
     the model's chat template; ``raw`` concatenates them unchanged."""

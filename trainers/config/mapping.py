@@ -180,18 +180,16 @@ class _MappingReader:
         if kind in _SEQUENCES:
             return self._sequence(kind, arguments, value, path)
         if isinstance(value, Word):
-            return _from_word(kind, value, path)
+            if kind is bool and value.lower() not in _SWITCHES:
+                raise ConfigError(f"{path}={_shown(value)} must be true or false")
+            return _SWITCHES[value.lower()] if kind is bool else _converted(kind, str(value), path)
         if kind is float and not isinstance(value, bool):
-            # YAML 1.1 parses 1e-4 as a string.
-            try:
-                return float(value)
-            except (TypeError, ValueError):
-                raise ConfigError(f"{path}={_shown(value)} must be a number") from None
+            return _converted(kind, value, path)  # YAML 1.1 parses 1e-4 as a string
         if kind in (bool, int, str) or isinstance(value, kind):
             if isinstance(value, kind) and (kind is not int or not isinstance(value, bool)):
                 return value
             raise ConfigError(f"{path}={_shown(value)} must be of type {kind.__name__}")
-        return _made(kind, value, path)
+        return _converted(kind, value, path)
 
     def _alternative(self, arguments: tuple[Any, ...], value: Any, path: str) -> Any:
         """Convert a value to the first of several types that accepts it; text is the last of those for one value."""
@@ -287,27 +285,13 @@ def read_word(value: Any) -> Any:
     return str(value)
 
 
-def _from_word(kind: Any, word: Word, path: str) -> Any:
-    """Convert one word of the command line to a type of a single value."""
-    if kind is str:
-        return str(word)
-    if kind is bool:
-        if word.lower() in _SWITCHES:
-            return _SWITCHES[word.lower()]
-        raise ConfigError(f"{path}={_shown(word)} must be true or false")
-    try:
-        return kind(str(word))
-    except Exception:  # the type may be a user's
-        expected = "a number" if kind is float else f"of type {kind.__name__}"
-        raise ConfigError(f"{path}={_shown(word)} must be {expected}") from None
-
-
-def _made(kind: Any, value: Any, path: str) -> Any:
-    """Convert a value of a file to a type that YAML does not have, for example a path."""
+def _converted(kind: Any, value: Any, path: str) -> Any:
+    """Convert a word, or a value of a file, to a type of a single value."""
     try:
         return kind(value)
     except Exception:  # the type may be a user's
-        raise ConfigError(f"{path}={_shown(value)} must be of type {kind.__name__}") from None
+        expected = "a number" if kind is float else f"of type {kind.__name__}"
+        raise ConfigError(f"{path}={_shown(value)} must be {expected}") from None
 
 
 def _is_none(value: Any) -> bool:

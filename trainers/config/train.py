@@ -123,8 +123,8 @@ def validate(config: TrainConfig) -> list[str]:
     fraction = config.curriculum.replay_fraction if config.curriculum is not None else 0.0
     if 0 < fraction < 1 and not round(algorithm.groups_per_step * fraction):
         problems.append(
-            f"curriculum.replay_fraction={fraction} of algorithm.groups_per_step={algorithm.groups_per_step} is less than "
-            "half a group, so none is repeated; increase one of them"
+            f"curriculum.replay_fraction={fraction} of algorithm.groups_per_step={algorithm.groups_per_step} is less "
+            "than half a group, so none is repeated; increase one of them"
         )
     best = config.validation.best if config.validation is not None else ""
     if best and not best.startswith("validation/"):

@@ -12,7 +12,6 @@ import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 
 import torch
 from torch import Tensor
@@ -28,7 +27,7 @@ from trainers.learner import Learner, UpdateStats
 from trainers.model import Policy
 from trainers.model.size_defaults import context_length
 from trainers.process_group import limit_threads, open_process_group
-from trainers.run.run_folder import open_folder
+from trainers.run.run_folder import RunResult, open_folder
 
 _log = logging.getLogger(__name__)
 
@@ -48,23 +47,8 @@ _COLUMNS = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class DpoResult:
-    """Result of a run.
-
-    Attributes:
-        output: Folder of the run.
-        model: The final model: a PEFT adapter or a Hugging Face folder. ``None`` if the run was interrupted.
-        steps: Number of complete steps.
-        validation: Metrics of the last evaluation.
-        interrupted: Whether the run was stopped by a signal, after it saved a checkpoint.
-    """
-
-    output: Path
-    model: Path | None
-    steps: int
-    validation: dict[str, float]
-    interrupted: bool = False
+class DpoResult(RunResult):
+    """Result of a run."""
 
 
 def dpo(config: DpoConfig) -> DpoResult:

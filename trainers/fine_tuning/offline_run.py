@@ -10,15 +10,15 @@ from typing import Any, Self
 
 from rllm_gym.core import stream_seed
 from trainers.config import DpoConfig, SftConfig
-from trainers.config.mapping import to_mapping
 from trainers.learner import Learner, UpdateStats
 from trainers.rollouts.curriculum import shuffled
 from trainers.run.checkpoint import Checkpoints
-from trainers.run.display import Display
 from trainers.run.divergence import LossWatch
-from trainers.run.metrics import MetricsLog, PhaseClock
+from trainers.run.metrics import PhaseClock
+from trainers.run.peak_memory import PeakMemory
 from trainers.run.resume import generator_states, set_generator_states, weights_fingerprint
 from trainers.run.run_folder import save_model, write_settings
+from trainers.run.run_log import RunLog
 from trainers.run.stop_signals import on_stop_signal
 
 
@@ -101,26 +101,22 @@ class OfflineRun:
         )
         notes = self._checkpoints.restore()
         self._ranks.broadcast(parameter for _, parameter in learner.policy.parameters)
-        self._metrics: MetricsLog | None = None
+        if is_main_process:
+            write_settings(config, sandbox_tier)
+        shown = (title, steps, columns, self.clock, PeakMemory(learner.policy.device))
+        last = self.step if self.step else -1
+        log = RunLog(config, *shown, done=self.step, keep_until=last, is_main_process=is_main_process)
         with contextlib.ExitStack() as opened:
-            if is_main_process:
-                write_settings(config, sandbox_tier)
-                last = self.step if self.step else -1
-                self._metrics = opened.enter_context(
-                    MetricsLog(self.output, keep_until=last, loggers=config.loggers, config=to_mapping(config))
-                )
-            self._display = opened.enter_context(
-                Display(title, steps, columns=columns, done=self.step, enabled=config.progress and is_main_process)
-            )
+            self._log = opened.enter_context(log)
             opened.enter_context(on_stop_signal(self._stop))
             self._closing = opened.pop_all()
         for note in notes:
-            self._display.note(note)
+            self.note(note)
 
     def note(self, text: str) -> None:
         """Print a line, if it is not empty."""
         if text:
-            self._display.note(text)
+            self._log.note(text)
 
     def validate(self, measure: Callable[[], dict[str, float]]) -> dict[str, float]:
         """Evaluate on held-out examples if due in this step, and save the model if it is the best.
@@ -143,7 +139,7 @@ class OfflineRun:
     def log_start(self, row: Mapping[str, Any]) -> None:
         """Log the row of step 0: the evaluation before training."""
         if self.step == 0 and row:
-            self._write(row)
+            self._log.write(0, row)
 
     def log(self, row: Mapping[str, Any]) -> None:
         """Write the metrics of the current step, including its duration.
@@ -151,8 +147,7 @@ class OfflineRun:
         Raises:
             TrainingDiverged: The loss explodes.
         """
-        row = {**row, **{f"time/{phase}": seconds for phase, seconds in self.clock.lap().items()}}
-        self._write(row)
+        self._log.write(self.step, row)
         self._watch.check(self.step, row["loss"], self._learner.peak_lr)
 
     def update_row(self, update: UpdateStats) -> dict[str, Any]:
@@ -214,11 +209,6 @@ class OfflineRun:
         set_generator_states(state["generators"])
         self.memory, self.validation, self._best = state["memory"], state["validation"], state["best"]
         self.step = step
-
-    def _write(self, row: Mapping[str, Any]) -> None:
-        if self._metrics is not None:
-            self._metrics.write(self.step, row)
-        self._display.show(self.step, row)
 
     def _stop(self) -> None:
         self._asked_to_stop = True

@@ -123,10 +123,8 @@ def read_preferences(files: FilePaths, options: PreferenceConfig, *, option: str
 
 
 def _check_used(options: PreferenceConfig, pairs: Sequence[Pair], episodes: Sequence[Demonstration]) -> None:
-    if not episodes:
-        for name in ("pairs", "pairs_per", "min_margin"):
-            if getattr(options, name) != getattr(PreferenceConfig(), name):
-                raise ConfigError(f"preferences.{name} has no effect: the files contain no episodes")
+    if not episodes and options.pairs != PreferenceConfig().pairs:
+        raise ConfigError("preferences.pairs has no effect: the files contain no episodes")
     if options.strings == "raw" and all(turn.raw_prompt is None for pair in pairs for turn in pair.chosen.turns):
         raise ConfigError("preferences.strings=raw has no effect: no row has a prompt and answers that are strings")
 
@@ -167,17 +165,10 @@ def _split(chosen: Sequence[Any], rejected: Sequence[Any]) -> tuple[list[Any], l
 def _pairs_of_episodes(
     episodes: Sequence[Demonstration], options: PreferenceConfig, skipped: Counter[str]
 ) -> list[Pair]:
-    groups: defaultdict[tuple[str, str], list[Demonstration]] = defaultdict(list)
+    groups: defaultdict[tuple[str, str, str], list[Demonstration]] = defaultdict(list)
     for episode in episodes:
-        groups[episode.task, episode.group if options.pairs_per == "group" else ""].append(episode)
-    pairs: list[Pair] = []
-    for group in groups.values():
-        by_prompt: defaultdict[str, list[Demonstration]] = defaultdict(list)
-        for episode in group:
-            by_prompt[prompt_of(episode.turns[0])].append(episode)
-        for same_prompt in by_prompt.values():
-            pairs += _pairs_of_group(same_prompt, options, skipped)
-    return pairs
+        groups[episode.task, episode.group, prompt_of(episode.turns[0])].append(episode)
+    return [pair for group in groups.values() for pair in _pairs_of_group(group, options, skipped)]
 
 
 def _pairs_of_group(episodes: Sequence[Demonstration], options: PreferenceConfig, skipped: Counter[str]) -> list[Pair]:
@@ -192,7 +183,7 @@ def _pairs_of_group(episodes: Sequence[Demonstration], options: PreferenceConfig
         candidates = list(itertools.combinations(ranked, 2))
     pairs = []
     for better, worse in candidates:
-        if _reward(better) - _reward(worse) <= options.min_margin:
+        if _reward(better) <= _reward(worse):
             skipped["ties"] += 1
         elif [turn.reply for turn in better.turns] == [turn.reply for turn in worse.turns]:
             skipped["pairs of identical answers"] += 1

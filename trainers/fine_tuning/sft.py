@@ -36,7 +36,7 @@ from trainers.process_group import limit_threads, open_process_group
 from trainers.rollouts.collector import RolloutCollector
 from trainers.rollouts.sampler_factory import make_sampler
 from trainers.run.metrics import validation_metrics
-from trainers.run.run_folder import open_folder
+from trainers.run.run_folder import RunResult, open_folder
 from trainers.tiny_model import make_tiny_model
 from trainers.train_env import TrainEnv, open_train_env, sandbox_tier_of
 
@@ -60,24 +60,14 @@ _COLUMNS = {
 
 
 @dataclass(frozen=True, slots=True)
-class SftResult:
+class SftResult(RunResult):
     """Result of a fine-tuning run.
 
     Attributes:
-        output: Folder of the run.
-        model: The final model: a Hugging Face folder or a PEFT adapter. ``None`` if the run was interrupted.
-        steps: Number of optimizer steps.
         stopped: Whether the early stopping rule was met.
-        validation: Metrics of the last evaluation.
-        interrupted: Whether the run was stopped by a signal, after it saved a checkpoint.
     """
 
-    output: Path
-    model: Path | None
-    steps: int
-    stopped: bool
-    validation: dict[str, float]
-    interrupted: bool = False
+    stopped: bool = False
 
 
 def sft(config: SftConfig, *, env: TrainEnv | None = None) -> SftResult:
@@ -186,8 +176,8 @@ def _run(
         run.log(row)
         run.keep(last=stopped)
         if run.stopping and run.step < run.steps and not stopped:
-            return SftResult(run.output, None, run.step, False, run.validation, interrupted=True)
-    return SftResult(run.output, run.save_model(), run.step, stopped, run.validation)
+            return SftResult(run.output, None, run.step, run.validation, interrupted=True)
+    return SftResult(run.output, run.save_model(), run.step, run.validation, stopped=stopped)
 
 
 def sft_step(learner: Learner, step: int, examples: Sequence[SftExample]) -> UpdateStats:

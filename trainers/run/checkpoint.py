@@ -15,7 +15,7 @@ import pickle
 import re
 import shutil
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -71,10 +71,11 @@ class Resumable(Protocol):
         """
 
 
+@dataclass(slots=True)
 class Checkpoints:
     """The checkpoints of a run. Only the main process writes them.
 
-    Args:
+    Attributes:
         config: Options of the run, which each checkpoint contains.
         state: The state that is saved and restored.
         fingerprints: Fingerprints of what must be unchanged in a resumed run, by description.
@@ -83,24 +84,17 @@ class Checkpoints:
         callbacks: Get each checkpoint that was written.
     """
 
-    def __init__(
-        self,
-        config: TrainConfig | SftConfig | DpoConfig,
-        state: Resumable,
-        fingerprints: Mapping[str, str],
-        clock: PhaseClock,
-        *,
-        is_main_process: bool,
-        callbacks: Sequence[Callback] = (),
-    ) -> None:
-        self._config = config
-        self._state = state
-        self._fingerprints = fingerprints
-        self._clock = clock
-        self._is_main_process = is_main_process
-        self._callbacks = callbacks
-        self._folder = Path(config.output) / "checkpoints"
-        self._saved_step = 0  # without any complete step there is nothing to save
+    config: TrainConfig | SftConfig | DpoConfig
+    state: Resumable
+    fingerprints: Mapping[str, str]
+    clock: PhaseClock
+    is_main_process: bool
+    callbacks: Sequence[Callback] = ()
+    _saved_step: int = field(default=0, init=False)  # without any complete step there is nothing to save
+
+    @property
+    def _folder(self) -> Path:
+        return Path(self.config.output) / "checkpoints"
 
     def restore(self) -> list[str]:
         """Resume from the newest complete checkpoint, if requested and there is one. Returns notes for the user.
@@ -109,20 +103,20 @@ class Checkpoints:
             CheckpointError: There are checkpoints, but none is complete.
             ConfigError: The checkpoint belongs to another model, other data or other options.
         """
-        if not self._config.resume:
+        if not self.config.resume:
             return []
-        output = self._config.output
+        output = self.config.output
         loaded = load_checkpoint(self._folder)
         if loaded is None:
             return [f"no checkpoint to resume from in {output}: starting from the beginning"]
-        options = to_mapping(self._config)
-        if blockers := resume_blockers(loaded.state, self._fingerprints, options):
+        options = to_mapping(self.config)
+        if blockers := resume_blockers(loaded.state, self.fingerprints, options):
             raise ConfigError(
                 f"cannot resume from {output}: {'; '.join(blockers)}. Use the options of the checkpoint (config.yaml "
                 "there), or start a new run in another folder"
             )
         try:
-            self._state.load_state_dict(loaded.state, loaded.step)
+            self.state.load_state_dict(loaded.state, loaded.step)
         except ValueError as error:
             raise ConfigError(f"cannot resume from {output}: {error}") from error
         self._saved_step = loaded.step
@@ -133,8 +127,8 @@ class Checkpoints:
 
     def save_if_due(self) -> None:
         """Save a checkpoint if one is due after this many steps. Raises as :meth:`save`."""
-        options = self._config.checkpoint
-        if options is not None and self._state.step % options.every == 0:
+        options = self.config.checkpoint
+        if options is not None and self.state.step % options.every == 0:
             self.save()
 
     def save(self) -> None:
@@ -143,18 +137,18 @@ class Checkpoints:
         Raises:
             CheckpointError: It cannot be written; the previous one is intact.
         """
-        options, step, best = self._config.checkpoint, self._state.step, self._state.best_step
-        if options is None or not self._is_main_process or step == self._saved_step:
+        options, step, best = self.config.checkpoint, self.state.step, self.state.best_step
+        if options is None or not self.is_main_process or step == self._saved_step:
             return
-        content = self._state.state_dict() | {
-            "fingerprints": dict(self._fingerprints),
-            "config": to_mapping(self._config),
+        content = self.state.state_dict() | {
+            "fingerprints": dict(self.fingerprints),
+            "config": to_mapping(self.config),
         }
-        with self._clock("checkpoint"):
+        with self.clock("checkpoint"):
             spare = () if best is None else (best,)
             folder = save_checkpoint(self._folder, step, content, keep=options.keep, spare=spare)
         self._saved_step = step
-        for callback in self._callbacks:
+        for callback in self.callbacks:
             callback.on_checkpoint(step, folder)
 
 

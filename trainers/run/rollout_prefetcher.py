@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections import deque
 from concurrent.futures import Future
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from rllm_gym.samplers.protocol import SamplerError
@@ -34,10 +34,11 @@ class _PendingRollout:
     sampler: Any = None  # when it was started
 
 
+@dataclass(slots=True)
 class RolloutPrefetcher:
     """Selects tasks and collects their episodes. Selected tasks that were not trained on yet are stored in checkpoints.
 
-    Args:
+    Attributes:
         collector: Runs the episodes.
         publisher: Replaces a sampler that died.
         curriculum: Selects the tasks.
@@ -47,28 +48,22 @@ class RolloutPrefetcher:
         ranks: The ranks that share the work.
     """
 
-    def __init__(
-        self,
-        collector: RolloutCollector,
-        publisher: WeightPublisher,
-        curriculum: TaskCurriculum,
-        algorithm: AlgorithmRun,
-        assignment: RoleAssignment,
-        config: TrainConfig,
-        ranks: ProcessGroup,
-    ) -> None:
-        self._collector = collector
-        self._publisher = publisher
-        self._curriculum = curriculum
-        self._algorithm = algorithm
-        self._assignment = assignment
-        self._config = config
-        self._ranks = ranks
-        self._steps_ahead = config.asynchrony.steps_ahead
-        self._pending: deque[_PendingRollout] = deque()
+    collector: RolloutCollector
+    publisher: WeightPublisher
+    curriculum: TaskCurriculum
+    algorithm: AlgorithmRun
+    assignment: RoleAssignment
+    config: TrainConfig
+    ranks: ProcessGroup
+    _pending: deque[_PendingRollout] = field(default_factory=deque, init=False)
+    _steps_ahead: int = field(init=False)
+    _caches_baselines: bool = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._steps_ahead = self.config.asynchrony.steps_ahead
         # The greedy episodes of a step in progress may get other weights than those of the step before.
-        self._caches_baselines = not config.opponents.role and self._steps_ahead < 2
-        publisher.on_replaced = self._restart_later
+        self._caches_baselines = not self.config.opponents.role and self._steps_ahead < 2
+        self.publisher.on_replaced = self._restart_later
 
     def get(self, step: int) -> RolloutBatch:
         """Return the episodes of a step, and start those of later steps if the run collects ahead.
@@ -92,21 +87,21 @@ class RolloutPrefetcher:
             groups: Number of tasks.
             first: Number of tasks the step had before.
         """
-        pending = _PendingRollout(step, self._curriculum.next_fresh_tasks(groups), first)
+        pending = _PendingRollout(step, self.curriculum.next_fresh_tasks(groups), first)
         self._start(pending, urgent=True)
         return self._collect(pending)
 
     def samples(self, batch: RolloutBatch) -> list[Sample]:
         """Convert the episodes that are not too stale to samples, and add the cached greedy ones that :meth:`get` did
         not collect again."""
-        adapter_of = self._assignment.weights if self._collector.train_env.workflow is not None else None
-        options = self._config.algorithm
+        adapter_of = self.assignment.weights if self.collector.train_env.workflow is not None else None
+        options = self.config.algorithm
         samples = samples_of(batch.fresh, options.format_penalty, adapter_of)
         samples = with_length_penalty(samples, options.length_penalty)
         if not self._caches_baselines:
             return samples
-        version = self._publisher.version_of(batch.oldest_sync)
-        return self._algorithm.with_cached_baselines(samples, batch.groups, version)
+        version = self.publisher.version_of(batch.oldest_sync)
+        return self.algorithm.with_cached_baselines(samples, batch.groups, version)
 
     def wait(self) -> None:
         """Wait until no episodes are in progress whose weights must not change. Errors are raised when the episodes are
@@ -125,36 +120,36 @@ class RolloutPrefetcher:
     def _start_steps(self, first: int, last: int) -> None:
         """Start the episodes of the steps ``first`` to ``last`` that were not started yet."""
         first = self._pending[-1].step + 1 if self._pending else first
-        self._pending.extend(self._next_tasks(step) for step in range(first, min(last + 1, self._config.steps)))
+        self._pending.extend(self._next_tasks(step) for step in range(first, min(last + 1, self.config.steps)))
         for pending in self._pending:
             if pending.future is None and pending.step <= last:
                 self._start(pending)
 
     def _next_tasks(self, step: int) -> _PendingRollout:
-        return _PendingRollout(step, self._curriculum.next_tasks(step, self._config.algorithm.groups_per_step))
+        return _PendingRollout(step, self.curriculum.next_tasks(step, self.config.algorithm.groups_per_step))
 
     def _start(self, pending: _PendingRollout, *, urgent: bool = False) -> Future[RolloutBatch]:
-        span = self._ranks.local_range(len(pending.tasks))
+        span = self.ranks.local_range(len(pending.tasks))
         mine = pending.tasks[span.start : span.stop]
         if self._caches_baselines:
-            plans = self._algorithm.rollout_plans(mine, self._publisher.version)
+            plans = self.algorithm.rollout_plans(mine, self.publisher.version)
         else:
-            plans = [self._algorithm.rollout_plan() for _ in mine]
-        pending.sampler = self._collector.sampler
+            plans = [self.algorithm.rollout_plan() for _ in mine]
+        pending.sampler = self.collector.sampler
         first = pending.first + span.start
-        pending.future = self._collector.start(pending.step, mine, plans, first=first, urgent=urgent)
+        pending.future = self.collector.start(pending.step, mine, plans, first=first, urgent=urgent)
         return pending.future
 
     def _collect(self, pending: _PendingRollout) -> RolloutBatch:
         """Wait for this rank's part and exchange it with the other ranks."""
-        parts = self._ranks.all_gather(self._finish(pending))
+        parts = self.ranks.all_gather(self._finish(pending))
         complete = [part for part in parts if part is not None]
         if len(complete) < len(parts):
             raise RolloutAbandoned("the run was asked to stop")
         batch = concatenate(complete, at_once=True)
         if not self._steps_ahead:
             return batch
-        return replace(batch, min_weight_sync=self._collector.weight_syncs - self._steps_ahead)
+        return replace(batch, min_weight_sync=self.collector.weight_syncs - self._steps_ahead)
 
     def _finish(self, pending: _PendingRollout) -> RolloutBatch | None:
         """Wait for this rank's part; restart it if the sampler died. ``None`` if the rollout was abandoned."""
@@ -166,8 +161,8 @@ class RolloutPrefetcher:
                 return None
             except SamplerError as error:
                 pending.future = None
-                if pending.sampler is self._collector.sampler:  # another step may have replaced it already
-                    self._publisher.replace_sampler(error)
+                if pending.sampler is self.collector.sampler:  # another step may have replaced it already
+                    self.publisher.replace_sampler(error)
             except BaseException:
                 future.cancel()  # Ctrl-C while waiting
                 raise

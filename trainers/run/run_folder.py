@@ -10,6 +10,7 @@ import os
 import shutil
 import sys
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,25 @@ MODEL_FOLDERS = ("model", "best_model")
 """Folders of a run in which a model is saved."""
 # The system's lock belongs to the process and does not separate two runs in the same process.
 _held: set[Path] = set()
+
+
+@dataclass(frozen=True, slots=True)
+class RunResult:
+    """Result of a run.
+
+    Attributes:
+        output: Folder of the run.
+        model: The final model: a PEFT adapter or a Hugging Face folder. ``None`` if the run was interrupted.
+        steps: Number of complete steps.
+        validation: Metrics of the last validation.
+        interrupted: Whether the run was stopped by a signal, after it saved a checkpoint.
+    """
+
+    output: Path
+    model: Path | None
+    steps: int
+    validation: dict[str, float]
+    interrupted: bool = False
 
 
 @contextlib.contextmanager

@@ -10,7 +10,7 @@ from typing import Any, Self
 
 from rllm_gym.core import Episode
 from rllm_gym.engine import save_episodes
-from trainers.config import TrainConfig
+from trainers.config import DpoConfig, SftConfig, TrainConfig
 from trainers.config.mapping import to_mapping
 from trainers.run.display import Display
 from trainers.run.divergence import DivergenceWatch
@@ -19,23 +19,15 @@ from trainers.run.peak_memory import PeakMemory
 
 _log = logging.getLogger(__name__)
 
-_COLUMNS = {
-    "reward/mean": "reward",
-    "success": "success",
-    "validation/success": "validation success",
-    "groups/zero_std_fraction": "groups with equal rewards",
-    "policy/entropy": "entropy",
-    "optim/grad_norm": "gradient norm",
-    "sampling/logprob_difference/max": "max log-prob difference",
-    "time/step": "seconds per step",
-}
-
 
 class RunLog:
     """The log of a run. Use it as a context manager. Only the main process writes and shows anything.
 
     Args:
         config: Options of the run.
+        title: Name of the run in the display.
+        steps: Number of steps of the whole run.
+        columns: Metrics to show, with their captions.
         clock: Seconds of the phases of a step.
         memory: Peak memory of a step.
         done: Number of complete steps.
@@ -48,7 +40,10 @@ class RunLog:
 
     def __init__(
         self,
-        config: TrainConfig,
+        config: TrainConfig | SftConfig | DpoConfig,
+        title: str,
+        steps: int,
+        columns: Mapping[str, str],
         clock: PhaseClock,
         memory: PeakMemory,
         *,
@@ -61,7 +56,7 @@ class RunLog:
         self._output = Path(config.output)
         self._is_main_process = is_main_process
         shown = config.progress and is_main_process
-        self._display = Display("training", config.steps, columns=_COLUMNS, done=done, enabled=shown)
+        self._display = Display(title, steps, columns=columns, done=done, enabled=shown)
         self._watch = DivergenceWatch()
         self._metrics: MetricsLog | None = None
         if is_main_process:

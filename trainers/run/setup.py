@@ -39,6 +39,17 @@ from trainers.train_env import TrainEnv, open_train_env, sandbox_tier_of
 
 _log = logging.getLogger(__name__)
 
+_COLUMNS = {
+    "reward/mean": "reward",
+    "success": "success",
+    "validation/success": "validation success",
+    "groups/zero_std_fraction": "groups with equal rewards",
+    "policy/entropy": "entropy",
+    "optim/grad_norm": "gradient norm",
+    "sampling/logprob_difference/max": "max log-prob difference",
+    "time/step": "seconds per step",
+}
+
 
 @dataclass(frozen=True, slots=True)
 class TrainingRun:
@@ -154,8 +165,8 @@ def open_run(
             write_settings(config, sandbox_tier_of(train_env))
         # A new run deletes all rows; that of a validation to be repeated is written again.
         keep_until = state.step - 1 if state.step == 0 or state.unvalidated else state.step
-        log = RunLog(config, clock, memory, done=state.step, keep_until=keep_until, is_main_process=main)
-        opened.enter_context(log)
+        shown = ("training", config.steps, _COLUMNS, clock, memory)
+        log = opened.enter_context(RunLog(config, *shown, done=state.step, keep_until=keep_until, is_main_process=main))
         opened.enter_context(on_stop_signal(collector.abandon))
         chosen = {} if given.optimizer.lr else {"optimizer.lr": config.optimizer.lr}
         chosen |= {} if given.sampling.max_tokens else {"sampling.max_tokens": config.sampling.max_tokens}

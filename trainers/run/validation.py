@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from rllm_gym.core import Episode
 from rllm_gym.samplers.protocol import SamplerError
@@ -16,10 +17,11 @@ from trainers.run.run_state import RunState
 from trainers.run.weight_publisher import WeightPublisher
 
 
+@dataclass(frozen=True, slots=True)
 class Validation:
     """Validates the served weights.
 
-    Args:
+    Attributes:
         config: Options of the run.
         collector: Runs the episodes.
         publisher: Replaces a sampler that died.
@@ -29,23 +31,13 @@ class Validation:
         callbacks: Get the result of each validation.
     """
 
-    def __init__(
-        self,
-        config: TrainConfig,
-        collector: RolloutCollector,
-        publisher: WeightPublisher,
-        state: RunState,
-        log: RunLog,
-        ranks: ProcessGroup,
-        callbacks: Sequence[Callback],
-    ) -> None:
-        self._config = config
-        self._collector = collector
-        self._publisher = publisher
-        self._state = state
-        self._log = log
-        self._ranks = ranks
-        self._callbacks = callbacks
+    config: TrainConfig
+    collector: RolloutCollector
+    publisher: WeightPublisher
+    state: RunState
+    log: RunLog
+    ranks: ProcessGroup
+    callbacks: Sequence[Callback]
 
     def run(self, step: int) -> dict[str, float]:
         """Run the validation if it is due after this many steps, and return its metrics.
@@ -55,37 +47,37 @@ class Validation:
             SamplerError: The sampler died, and so did its replacements.
             ConfigError: ``validation.best`` is not one of the metrics.
         """
-        options, tasks = self._config.validation, self._collector.train_env.validation
-        if options is None or tasks is None or (step % options.every and step != self._config.steps):
+        options, tasks = self.config.validation, self.collector.train_env.validation
+        if options is None or tasks is None or (step % options.every and step != self.config.steps):
             return {}
-        with self._log.clock("validation"):
+        with self.log.clock("validation"):
             episodes = self._episodes(step, options, len(tasks))
-        self._log.save_episodes(f"validation-{step:06d}", episodes)
-        self._state.validation = validation_metrics(episodes, options.samples)
-        for callback in self._callbacks:
-            callback.on_validation(step, self._state.validation, episodes)
+        self.log.save_episodes(f"validation-{step:06d}", episodes)
+        self.state.validation = validation_metrics(episodes, options.samples)
+        for callback in self.callbacks:
+            callback.on_validation(step, self.state.validation, episodes)
         self._compare_with_best(step, options.best)
-        return self._state.validation
+        return self.state.validation
 
     def _episodes(self, step: int, options: ValidationConfig, num_tasks: int) -> list[Episode]:
         """Run the validation episodes on all ranks."""
-        span = self._ranks.local_range(min(options.tasks, num_tasks))
+        span = self.ranks.local_range(min(options.tasks, num_tasks))
         mine: list[Episode] | None = None
         while mine is None:
             try:
-                mine = self._collector.validate(step, options.tasks, options.samples, greedy=options.greedy, span=span)
+                mine = self.collector.validate(step, options.tasks, options.samples, greedy=options.greedy, span=span)
             except SamplerError as error:
-                self._publisher.replace_sampler(error)
+                self.publisher.replace_sampler(error)
             except RolloutAbandoned:
                 break
-        parts = self._ranks.all_gather(mine)
+        parts = self.ranks.all_gather(mine)
         complete = [part for part in parts if part is not None]
         if len(complete) < len(parts):
             raise RolloutAbandoned("the run was asked to stop")
         return [episode for part in complete for episode in part]
 
     def _compare_with_best(self, step: int, metric: str) -> None:
-        state = self._state
+        state = self.state
         if not metric:
             return
         if metric not in state.validation:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from dataclasses import dataclass, field
 
 import torch
 
@@ -25,10 +26,11 @@ MAX_RESTARTS = 2
 """Number of samplers in a step that are replaced after they died; their requests are repeated."""
 
 
+@dataclass
 class WeightPublisher:
     """Syncs trained and frozen weights to the sampler, each under its name.
 
-    Args:
+    Attributes:
         policy: The trained model.
         learners: Its learners, which count the versions of its weights.
         collector: Owner of the sampler.
@@ -37,40 +39,27 @@ class WeightPublisher:
         config: Options of the run.
         make_sampler: Creates a new sampler after one died; ``None`` if that is not possible, because the caller of the
             run created it.
-
-    Attributes:
         version: Version of the policy's weights that the sampler has; -1 before the first weight sync.
         on_replaced: Called after a sampler was replaced: the new one counts its weight versions from the beginning.
     """
 
-    def __init__(
-        self,
-        policy: Policy,
-        learners: LearnerSet,
-        collector: RolloutCollector,
-        opponents: OpponentPool | None,
-        assignment: RoleAssignment,
-        config: TrainConfig,
-        make_sampler: Callable[[], Sampler] | None,
-    ) -> None:
-        self._policy = policy
-        self._learners = learners
-        self._collector = collector
-        self._opponents = opponents
-        self._assignment = assignment
-        self._config = config
-        self._make_sampler = make_sampler
-        self._uses_base = BASE in assignment.served(collector.train_env.roles)
-        self._frozen: set[str] = set()  # names of the frozen weights that the sampler has
-        self._version_by_sync: dict[int, int] = {}  # weight sync to weight version
-        self._replaced = 0
-        self._asleep = False
-        self.version = -1
-        self.on_replaced: Callable[[], None] = lambda: None
+    policy: Policy
+    learners: LearnerSet
+    collector: RolloutCollector
+    opponents: OpponentPool | None
+    assignment: RoleAssignment
+    config: TrainConfig
+    make_sampler: Callable[[], Sampler] | None
+    version: int = field(default=-1, init=False)
+    on_replaced: Callable[[], None] = field(default=lambda: None, init=False)
+    _frozen: set[str] = field(default_factory=set, init=False)  # names of the frozen weights that the sampler has
+    _version_by_sync: dict[int, int] = field(default_factory=dict, init=False)  # weight sync to weight version
+    _replaced: int = field(default=0, init=False)
+    _asleep: bool = field(default=False, init=False)
 
     def is_due(self, step: int) -> bool:
         """Return whether the sampler needs other weights after this many steps."""
-        return self.version != self._learners.version or (self._opponents is not None and self._opponents.due(step))
+        return self.version != self.learners.version or (self.opponents is not None and self.opponents.due(step))
 
     def sync_weights(self, step: int) -> None:
         """Sync the weights after this many steps, and add a copy of them to the opponents if one is due.
@@ -78,8 +67,8 @@ class WeightPublisher:
         Raises:
             SamplerError: The sampler died, or does not serve the weights it was given, and so did its replacements.
         """
-        if self._opponents is not None and self._opponents.due(step):
-            self._opponents.add_copy(step, self._copied())
+        if self.opponents is not None and self.opponents.due(step):
+            self.opponents.add_copy(step, self._copied())
         try:
             self._sync()
         except SamplerError as error:
@@ -92,7 +81,7 @@ class WeightPublisher:
             SamplerError: The sampler died, and so did its replacements.
         """
         try:
-            self._asleep = not self._config.asynchrony.steps_ahead and self._collector.sleep()
+            self._asleep = not self.config.asynchrony.steps_ahead and self.collector.sleep()
         except SamplerError as error:
             self.replace_sampler(error)
 
@@ -100,10 +89,10 @@ class WeightPublisher:
         """Undo :meth:`sleep`. Raises as :meth:`sleep`."""
         if self._asleep:
             self._asleep = False
-            if self._policy.device.type == "cuda":
+            if self.policy.device.type == "cuda":
                 torch.cuda.empty_cache()  # the sampler cannot use what torch keeps for later tensors
             try:
-                self._collector.wake()
+                self.collector.wake()
             except SamplerError as error:
                 self.replace_sampler(error, again=False)
 
@@ -118,12 +107,12 @@ class WeightPublisher:
             SamplerError: The sampler was created by the caller of the run, or too many died in this step.
         """
         while True:
-            if self._make_sampler is None or self._replaced >= MAX_RESTARTS:
+            if self.make_sampler is None or self._replaced >= MAX_RESTARTS:
                 raise error
             self._replaced += 1
             _log.warning("the sampler died and is replaced: %s", error)
             try:
-                self._collector.replace_sampler(self._make_sampler)
+                self.collector.replace_sampler(self.make_sampler)
                 self._frozen.clear()
                 self._sync(again=again)
                 self.on_replaced()
@@ -143,29 +132,29 @@ class WeightPublisher:
 
     def _sync(self, *, again: bool = False) -> None:
         """Sync the current weights and missing frozen ones, and drop frozen ones that are no longer used."""
-        if self._uses_base:
+        if BASE in self.assignment.served(self.collector.train_env.roles):
             self._serve(base_weights())
-        if self._opponents is not None:
-            for name in sorted(self._frozen - {BASE, *self._opponents.names}):  # drop first to make room
-                self._collector.drop(name)
+        if self.opponents is not None:
+            for name in sorted(self._frozen - {BASE, *self.opponents.names}):  # drop first to make room
+                self.collector.drop(name)
                 self._frozen.discard(name)
-            for name in self._opponents.names:
+            for name in self.opponents.names:
                 if name not in self._frozen:
-                    self._serve(self._opponents.update(name, self._copied()))
-            self._collector.set_opponents(self._opponents.names)
-        self._collector.sync_weights(weights_for(self._policy, self._config), again=again)
-        self.version = self._learners.version
+                    self._serve(self.opponents.update(name, self._copied()))
+            self.collector.set_opponents(self.opponents.names)
+        self.collector.sync_weights(weights_for(self.policy, self.config), again=again)
+        self.version = self.learners.version
         # Keep those of the episodes being trained on, and of the next episodes, sampled meanwhile.
-        before = dict(list(self._version_by_sync.items())[-max(1, self._config.asynchrony.steps_ahead) :])
-        self._version_by_sync = {**before, self._collector.weight_syncs: self.version}
+        before = dict(list(self._version_by_sync.items())[-max(1, self.config.asynchrony.steps_ahead) :])
+        self._version_by_sync = {**before, self.collector.weight_syncs: self.version}
 
     def _serve(self, update: WeightUpdate) -> None:
         if update.name not in self._frozen:
-            self._collector.serve_frozen(update)
+            self.collector.serve_frozen(update)
             self._frozen.add(update.name)
 
     def _copied(self) -> WeightUpdate:
         """Return the current weights that opponents are copies of."""
-        of = self._config.opponents.of
-        self._policy.activate(self._assignment.weights(of) if of else self._policy.adapters[0])
-        return active_weights(self._policy, self._config)
+        of = self.config.opponents.of
+        self.policy.activate(self.assignment.weights(of) if of else self.policy.adapters[0])
+        return active_weights(self.policy, self.config)
