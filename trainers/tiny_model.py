@@ -6,7 +6,6 @@ weights are random: a short supervised fine-tuning teaches an answer format.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Literal
@@ -191,9 +190,3 @@ def _cut(pattern: str) -> Any:
             pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
         ]
     )
-
-
-def vocabulary(path: str | Path) -> list[str]:
-    """Return the vocabulary of a model created here, in the order of the ids, for inspection."""
-    table: dict[str, int] = json.loads((Path(path) / "tokenizer.json").read_text())["model"]["vocab"]
-    return sorted(table, key=table.__getitem__)

@@ -346,7 +346,6 @@ WRONG_ROLES: list[tuple[dict[str, Any], str]] = [
     ({"roles": {"enemy": {"copies": {}}}}, r"roles.enemy.*solver, judge"),
     ({"roles": {"solver": {"adapter": "base"}, "judge": {"adapter": "base"}}}, "no role is trained"),
     ({"roles": {"solver": {"adapter": "own"}, "judge": {"adapter": "shared-untrained"}}}, "use adapter: base"),
-    ({"roles": {"judge": {"copies": {"of": "solver"}}}}, "has no effect: only one set"),
     ({"env": {"agent": "echo_workflow:reward_of"}}, "cannot be created"),
     ({"env": {"agent": "echo_workflow:HALVES"}}, "cannot be created"),
     ({"env": {"agent": "builtins:dict"}}, "creates a dict; name a subclass of rllm_gym.agents.BaseAgent or .*Workflow"),

@@ -15,7 +15,7 @@ from refused_options import not_raised
 from tokenizers import Tokenizer
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from trainers.tiny_model import TURN_END, make_tiny_model, vocabulary
+from trainers.tiny_model import TURN_END, make_tiny_model
 
 
 @pytest.fixture(scope="module", params=["qwen2", "llama"])
@@ -87,7 +87,7 @@ def test_a_corpus_makes_its_own_words_single_tokens(tmp_path: Path) -> None:
     plain = AutoTokenizer.from_pretrained(make_tiny_model(tmp_path / "plain"))
     taught = AutoTokenizer.from_pretrained(make_tiny_model(tmp_path / "taught", corpus=[sentence]))
     assert len(taught.encode(sentence)) == 4 < len(plain.encode(sentence))
-    assert "Zyxomorphic" in vocabulary(tmp_path / "taught")
+    assert "Zyxomorphic" in taught.get_vocab()
 
 
 def test_invalid_sizes_are_errors_that_name_them(tmp_path: Path) -> None:

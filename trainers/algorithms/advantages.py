@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -62,6 +62,19 @@ class AdvantageBatch:
 def select(per_token: PerToken, chosen: Sequence[int]) -> PerToken:
     """Return the values of the chosen samples."""
     return {name: [values[index] for index in chosen] for name, values in per_token.items()}
+
+
+def by_samples(
+    parts: Mapping[str, Sequence[int]], size: int, compute: Callable[[str, Sequence[int]], PerToken]
+) -> dict[str, list[FloatArray]]:
+    """Compute values for each part of ``size`` samples, given by name and indices, and return them for all samples."""
+    columns: dict[str, list[FloatArray]] = {}
+    for part, chosen in parts.items():
+        for name, values in compute(part, chosen).items():
+            column = columns.setdefault(name, [np.zeros(0)] * size)
+            for index, value_N in zip(chosen, values, strict=True):
+                column[index] = value_N
+    return columns
 
 
 def per_episode(batch: AdvantageBatch, adv_B: FloatArray) -> PerToken:

@@ -174,14 +174,9 @@ class AlgorithmRun:
             signals: At least the :attr:`required_signals`.
 
         Raises:
-            ValueError: A signal that the algorithm needs is missing, or its advantage function returned something else
-                than one finite number per sampled token.
+            ValueError: The algorithm's advantage function returned something else than one finite number per sampled
+                token.
         """
-        for name in self.required_signals:
-            if name not in signals:
-                raise ValueError(
-                    f"algorithm {self.algorithm.name!r} needs {name} of the samples, which were not computed"
-                )
         keep_B = self.trainable_mask(samples)
         values, final_values = signals.get("values"), signals.get("final_values")
         batch = AdvantageBatch(samples, keep_B, self._cost(samples, signals), values, final_values, signals)
@@ -222,14 +217,8 @@ class AlgorithmRun:
         """
         return corrected(self._loss, logp_N, batch, self.options)
 
-    def value_loss(self, value_N: Tensor | None, batch: MicroBatch) -> Tensor:
-        """Compute the value head's loss per sampled token; 0 at tokens without a value target.
-
-        Raises:
-            ValueError: The model has no value head.
-        """
-        if self.value is None or value_N is None:
-            raise ValueError(f"algorithm {self.algorithm.name!r} has no value head to train")
+    def value_loss(self, value_N: Tensor, batch: MicroBatch) -> Tensor:
+        """Compute the value head's loss per sampled token; 0 at tokens without a value target."""
         targets = batch.targets
         error_N = clipped_value_loss(value_N, targets["value"], targets["return"], clip=VALUE_CLIP)
         return targets["decision"] * error_N

@@ -6,22 +6,18 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from trainers.algorithms.advantages import PerToken, select
+from trainers.algorithms.advantages import PerToken, by_samples, select
 from trainers.algorithms.algorithm import AlgorithmRun
-from trainers.array_types import FloatArray
 from trainers.samples import Sample
 
 
 def targets_by_role(algorithm: AlgorithmRun, samples: Sequence[Sample], signals: PerToken) -> PerToken:
     """Compute the targets of each sampled token; batch baselines and standard deviations are computed per role."""
-    targets: dict[str, list[FloatArray]] = {}
-    for chosen in _by_role(samples).values():
-        own = algorithm.targets([samples[index] for index in chosen], select(signals, chosen))
-        for name, values in own.items():
-            column = targets.setdefault(name, [np.zeros(0)] * len(samples))
-            for index, value_N in zip(chosen, values, strict=True):
-                column[index] = value_N
-    return targets
+
+    def of_role(role: str, chosen: Sequence[int]) -> PerToken:
+        return algorithm.targets([samples[index] for index in chosen], select(signals, chosen))
+
+    return by_samples(_by_role(samples), len(samples), of_role)
 
 
 def target_metrics_by_role(algorithm: AlgorithmRun, samples: Sequence[Sample], targets: PerToken) -> dict[str, float]:

@@ -34,19 +34,9 @@ class Row:
 
 
 def rows_of(samples: Sequence[Sample], targets: Mapping[str, Sequence[FloatArray]]) -> list[Row]:
-    """Create one row per sequence with sampled tokens; each target has a sample's values, its sequences in order.
-
-    Raises:
-        ValueError: The number of values differs from the number of sampled tokens.
-    """
+    """Create one row per sequence with sampled tokens; each target has a sample's values, its sequences in order."""
     rows = []
     for index, sample in enumerate(samples):
-        for name, values in targets.items():
-            if len(values[index]) != sample.num_sampled:
-                raise ValueError(
-                    f"episode {sample.episode_id!r} has {sample.num_sampled} sampled tokens but {len(values[index])} "
-                    f"values of {name!r}"
-                )
         start = 0
         for sequence in sample.sequences:
             end = start + sum(sequence.mask)

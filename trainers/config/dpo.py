@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 from trainers.config.model import check_model
 from trainers.config.offline import FilePaths, OfflineConfig, check_offline
-from trainers.config.optimizer import OptimizerConfig, learning_rate_warnings
+from trainers.config.optimizer import OptimizerConfig
 from trainers.option_checks import NonNegativeFloat, PositiveFloat, PositiveInt, Range, raise_if_any
 
 
@@ -53,8 +53,12 @@ class DpoConfig(OfflineConfig):
     optimizer: OptimizerConfig = field(default_factory=lambda: OptimizerConfig(lr=2e-5), kw_only=True)
 
 
-def validate_dpo(config: DpoConfig) -> list[str]:
-    """Check the options of a DPO run; see :func:`validate`."""
+def validate_dpo(config: DpoConfig) -> None:
+    """Check the options of a DPO run.
+
+    Raises:
+        ConfigError: An option is impossible; the message lists all problems.
+    """
     problems: list[str] = []
     if not config.preferences.file:
         problems.append("preferences.file is missing: pairs or saved episodes (see `rllm-gym dpo --help`)")
@@ -63,10 +67,3 @@ def validate_dpo(config: DpoConfig) -> list[str]:
         problems.append("length.too_long=cut_left would cut the prompt that both answers share; use drop or cut_right")
     check_offline(config, problems)
     raise_if_any(problems)
-    warnings = learning_rate_warnings(config.model, config.optimizer)
-    if config.model.tuning == "full" and (config.optimizer.lr or 0.0) >= 1e-4:
-        warnings.append(
-            f"optimizer.lr={config.optimizer.lr:g} is high for full fine-tuning on preferences; typical are "
-            "1e-7 to 1e-5"
-        )
-    return warnings

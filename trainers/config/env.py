@@ -61,8 +61,7 @@ class SamplingConfig:
     @property
     def reply_limit(self) -> int:
         """``max_tokens``, which :func:`~trainers.model.size_defaults.with_max_tokens` has set."""
-        if self.max_tokens is None:
-            raise ValueError("sampling.max_tokens is None, and was not replaced by the default of the model")
+        assert self.max_tokens is not None
         return self.max_tokens
 
 

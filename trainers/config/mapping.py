@@ -45,6 +45,16 @@ class Variants:
     owners: Callable[[str], list[str]]
 
 
+def switched_by(option: str, without: type, with_it: type, section: str) -> Variants:
+    """Return how the type of a section depends on whether one of its options is set."""
+
+    def owners(name: str) -> list[str]:
+        kinds = {f"no {section}.{option}": without, f"{section}.{option}": with_it}
+        return [owner for owner, kind in kinds.items() if name in option_types(kind)]
+
+    return Variants(lambda chosen: with_it if chosen.get(option) else without, (option,), owners)
+
+
 def variants_of(config_type: type) -> dict[str, Variants]:
     """Return the sections whose options depend on some of them."""
     return {

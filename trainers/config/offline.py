@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Literal
 
 from trainers.config.checkpoint import CheckpointConfig
 from trainers.config.loggers import check_loggers
-from trainers.config.mapping import Variants
+from trainers.config.mapping import switched_by
 from trainers.config.model import LoraModelConfig, ModelConfig, model_variants
 from trainers.config.optimizer import OptimizerConfig
 from trainers.option_checks import Fraction, PositiveInt, check_ranges
@@ -57,18 +56,6 @@ class HeldOutFilesConfig(ValidationOptions):
     """Files with held-out examples, instead of a ``fraction``; same formats as the training files."""
 
 
-def _held_out_type(chosen: Mapping[str, Any]) -> type[ValidationOptions]:
-    return HeldOutFilesConfig if chosen.get("file") else HeldOutConfig
-
-
-HELD_OUT_VARIANTS = Variants(
-    _held_out_type,
-    ("file",),
-    lambda option: {"fraction": ["no validation.file"], "file": ["validation.file=FILE"]}.get(option, []),
-)
-"""Examples are held out as a fraction, or are those of other files."""
-
-
 @dataclass(frozen=True, kw_only=True)
 class OfflineConfig:
     """The options that all fine-tuning on files has."""
@@ -84,7 +71,8 @@ class OfflineConfig:
     model: ModelConfig = field(default_factory=LoraModelConfig, metadata={"variants": model_variants("lora")})
     length: LengthConfig = field(default_factory=LengthConfig)
     validation: HeldOutFilesConfig | HeldOutConfig | None = field(
-        default=None, metadata={"variants": HELD_OUT_VARIANTS}
+        default=None,
+        metadata={"variants": switched_by("file", HeldOutConfig, HeldOutFilesConfig, "validation")},
     )
     optimizer: OptimizerConfig = field(default_factory=OptimizerConfig)
     checkpoint: CheckpointConfig | None = field(default_factory=lambda: CheckpointConfig(every=100))

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from trainers.config.model import ModelConfig
 from trainers.option_checks import NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt
 
 TOKENS_PER_MICROBATCH = 16384
@@ -35,16 +34,3 @@ class OptimizerConfig:
     tokens_per_microbatch: PositiveInt | None = None
     """Padded tokens per forward pass: a smaller value needs less memory and gives the same gradient. By
     default (``none``) 16384, or fewer if reinforcement learning on one GPU would not fit into its free memory."""
-
-
-def learning_rate_warnings(model: ModelConfig, optimizer: OptimizerConfig) -> list[str]:
-    """Return warnings about unusual learning rates of LoRA.
-
-    Those of full fine-tuning are checked in :func:`trainers.learner.optimizers.rate_warning`, where the model size is
-    known: a tiny model learns at rates that would degrade a large one.
-    """
-    if model.tuning != "full" and optimizer.lr is not None and optimizer.lr < 1e-6:
-        return [
-            f"optimizer.lr={optimizer.lr:g} with LoRA is too low to have a visible effect; typical are 1e-5 to 1e-3"
-        ]
-    return []

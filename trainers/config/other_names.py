@@ -25,8 +25,3 @@ def options_named(name: str) -> list[str]:
 def instead_of(name: str) -> str:
     """Return what to write instead of a name for which there is no option; empty if it is unknown."""
     return _names()["no_option"].get(name, "")
-
-
-def known_names() -> set[str]:
-    """Return all names of other trainers that have options of the same meaning."""
-    return set(_names()["same_meaning"])

@@ -24,7 +24,7 @@ class CopiesConfig:
     """Self-play against frozen copies of the policy: a pool of its weights at earlier steps."""
 
     of: str = ""
-    """The role whose weights are copied; empty if only one set of weights is trained."""
+    """The role whose weights are copied. Not needed if only one set of weights is trained."""
     pool: PositiveInt = 4
     """Maximum number of copies; the oldest is removed from a full pool. All episodes of a group use the same copy."""
     every: PositiveInt = 20
@@ -197,10 +197,6 @@ def check_role_assignment(
             raise ConfigError(
                 f"{where}.of is missing: {len(adapters)} adapters are trained; set it to the role whose weights "
                 "the opponents copy"
-            )
-        if assignment.opponents.of and len(adapters) == 1:
-            raise ConfigError(
-                f"{where}.of={assignment.opponents.of!r} has no effect: only one set of weights is trained; remove it"
             )
     named = {name for name in (*adapters, *assignment.served(roles)) if name} or bool(assignment.opponents.role)
     several = bool(named) and synced_weights(sampler, model) == "full"

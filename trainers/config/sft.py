@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
-from typing import Annotated, Any, Literal
+from dataclasses import dataclass, field
+from typing import Annotated, Literal
 
 from trainers.config.env import EnvConfig, SamplingConfig, check_env
-from trainers.config.mapping import Variants
+from trainers.config.mapping import switched_by
 from trainers.config.model import TinyConfig, check_model
 from trainers.config.offline import FilePaths, OfflineConfig, check_offline
-from trainers.config.optimizer import learning_rate_warnings
 from trainers.json_object import JsonObject
 from trainers.option_checks import PositiveInt, Range, raise_if_any
 
@@ -69,15 +67,6 @@ class PolicyDemonstrationConfig(DemonstrationOptions):
     distribution better than one."""
 
 
-def _demonstrations_type(chosen: Mapping[str, Any]) -> type[DemonstrationOptions]:
-    return PolicyDemonstrationConfig if chosen.get("policy") else DemonstrationConfig
-
-
-def _owners(option: str) -> list[str]:
-    owners = {"no demonstrations.policy": DemonstrationConfig, "demonstrations.policy": PolicyDemonstrationConfig}
-    return [owner for owner, kind in owners.items() if option in {entry.name for entry in fields(kind)}]
-
-
 @dataclass(frozen=True)
 class StopConfig:
     """Early stopping by the success rate on validation tasks. Test tasks are never used. Off without any of these
@@ -106,13 +95,17 @@ class SftConfig(OfflineConfig):
     tiny: TinyConfig | None = None
     demonstrations: PolicyDemonstrationConfig | DemonstrationConfig = field(
         default_factory=DemonstrationConfig,
-        metadata={"variants": Variants(_demonstrations_type, ("policy",), _owners)},
+        metadata={"variants": switched_by("policy", DemonstrationConfig, PolicyDemonstrationConfig, "demonstrations")},
     )
     stop: StopConfig | None = None
 
 
-def validate_sft(config: SftConfig) -> list[str]:
-    """Check the options of an SFT run; see :func:`validate`."""
+def validate_sft(config: SftConfig) -> None:
+    """Check the options of an SFT run.
+
+    Raises:
+        ConfigError: An option is impossible; the message lists all problems.
+    """
     problems: list[str] = []
     from_policy = isinstance(config.demonstrations, PolicyDemonstrationConfig)
     if isinstance(config.demonstrations, DemonstrationConfig) and not config.demonstrations.file:
@@ -130,4 +123,3 @@ def validate_sft(config: SftConfig) -> list[str]:
         problems.append(f"model.path={config.model.path!r} and tiny, which creates a new model: set only one of them")
     check_offline(config, problems)
     raise_if_any(problems)
-    return learning_rate_warnings(config.model, config.optimizer)

@@ -14,7 +14,7 @@ from trainers.config.env import EnvConfig, SamplingConfig, check_env
 from trainers.config.loggers import check_loggers
 from trainers.config.mapping import Variants
 from trainers.config.model import LoraModelConfig, ModelConfig, check_model, model_variants
-from trainers.config.optimizer import OptimizerConfig, learning_rate_warnings
+from trainers.config.optimizer import OptimizerConfig
 from trainers.config.roles import OpponentsConfig, Roles, check_roles, opponent_warnings
 from trainers.config.sampler import check_sampler
 from trainers.option_checks import Fraction, NonNegativeInt, PositiveInt, check_ranges, raise_if_any
@@ -140,7 +140,4 @@ def validate(config: TrainConfig) -> list[str]:
     if config.deterministic and model.device not in ("auto", "cpu"):
         problems.append(f"model.device={model.device!r} with deterministic=True: only the CPU is bitwise reproducible")
     raise_if_any(problems)
-    return [
-        *learning_rate_warnings(config.model, config.optimizer),
-        *opponent_warnings(config.opponents, config.steps),
-    ]
+    return opponent_warnings(config.opponents, config.steps)

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import contextlib
 from dataclasses import dataclass
+from typing import Any
 
 from rllm_gym.chat import ChatRenderer
-from rllm_gym.core import EnvironmentFault, TokenSequence
-from rllm_gym.engine import AgentWorkflowEngine, EpisodeSpec
+from rllm_gym.core import StopReason, TokenSequence
+from rllm_gym.core.background_loop import BackgroundLoop
+from rllm_gym.engine import AgentExecutionEngine, AgentWorkflowEngine, EpisodeSpec
 from rllm_gym.samplers import ScriptedSampler
 from trainers.config import ConfigError, RoleAssignment
-from trainers.fine_tuning.demonstrations import DemonstrationCollector, tokenize
 from trainers.train_env import TrainEnv
 
 _MAX_TURNS = 100
@@ -44,39 +45,33 @@ def collect_empty_rollouts(
     """Return the agents' parts of an episode for each of the first ``tasks`` training tasks.
 
     Raises:
-        ConfigError: There are no tasks, or the workflow ends without any reply.
+        ConfigError: There are no tasks, or an episode ends without any reply.
         NotMeasured: An episode ended with an environment fault.
     """
-    indices = range(min(tasks, len(train_env.train)))
-    if not indices:
+    options: dict[str, Any] = {
+        "env": train_env.env,
+        "env_kwargs": train_env.train_kwargs,
+        "sampler": ScriptedSampler(lambda request: "", renderer.tokenizer),
+        "renderer": renderer,
+        "n_parallel": 1,
+        "retries": 0,
+        "max_turns": _MAX_TURNS,
+    }
+    engine: AgentExecutionEngine | AgentWorkflowEngine
+    if train_env.workflow is None:
+        engine = AgentExecutionEngine(agent=train_env.agent, **options)
+    else:
+        engine = AgentWorkflowEngine(train_env.workflow, **options)
+    chosen = [train_env.train[index] for index in range(min(tasks, len(train_env.train)))]
+    if not chosen:
         raise ConfigError("the environment has no training tasks")
-    if train_env.workflow is not None:
-        return _run_workflow(train_env, renderer, assignment, indices)
-    collector = DemonstrationCollector(train_env, lambda env, rng: "", {})
-    try:
-        episodes = [collector.collect(train_env.train[index], index, _MAX_TURNS) for index in indices]
-    except EnvironmentFault as error:
-        raise NotMeasured(f"an episode with empty replies ends with a fault: {error}") from error
-    finally:
-        collector.close()
-    return [[AgentSequences(tokenize(episode, renderer), len(episode.turns))] for episode in episodes]
-
-
-def _run_workflow(
-    train_env: TrainEnv, renderer: ChatRenderer, assignment: RoleAssignment, indices: Sequence[int]
-) -> list[list[AgentSequences]]:
-    assert train_env.workflow is not None
-    engine = AgentWorkflowEngine(
-        train_env.workflow,
-        env=train_env.env,
-        env_kwargs=train_env.train_kwargs,
-        sampler=ScriptedSampler(lambda request: "", renderer.tokenizer),
-        renderer=renderer,
-        n_parallel=1,
-    )
-    episodes = engine.run_sync([EpisodeSpec(train_env.train[index], seed=index) for index in indices])
+    specs = [task if isinstance(task, EpisodeSpec) else EpisodeSpec(task, seed) for seed, task in enumerate(chosen)]
+    with contextlib.closing(BackgroundLoop("dry-run")) as loop:
+        episodes = loop.run(engine.run(specs))
     rollouts = []
     for episode in episodes:
+        if episode.stop_reason is StopReason.FAULT:
+            raise NotMeasured(f"an episode with empty replies ends with a fault: {episode.fault}")
         parts = [
             AgentSequences(item.branches(), len(item.steps), item.role, assignment.trainable(item.role))
             for item in episode.trajectories
@@ -84,7 +79,7 @@ def _run_workflow(
         rollouts.append([part for part in parts if part.sequences])
         if not rollouts[-1]:
             raise ConfigError(
-                f"the workflow ended with {episode.stop_reason.value} before the first reply"
+                f"an episode ended with {episode.stop_reason.value} before the first reply"
                 + (f": {episode.fault}" if episode.fault else "")
             )
     return rollouts

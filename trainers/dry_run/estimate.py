@@ -22,7 +22,7 @@ from trainers.algorithms import make_algorithm
 from trainers.config import ConfigError, RoleAssignment, TrainConfig, validate
 from trainers.config.mapping import to_mapping
 from trainers.config.optimizer import TOKENS_PER_MICROBATCH
-from trainers.config.roles import BASE, check_role_assignment
+from trainers.config.roles import BASE
 from trainers.dry_run.empty_rollouts import AgentSequences, NotMeasured, collect_empty_rollouts
 from trainers.dry_run.memory import (
     BatchShape,
@@ -35,10 +35,10 @@ from trainers.dry_run.memory import (
 from trainers.learner.optimizers import check_library
 from trainers.model import ModelUnusable, choose_device, load_tokenizer
 from trainers.model.quantization import check_bitsandbytes
-from trainers.model.size_defaults import with_learning_rate, with_max_tokens
-from trainers.run.metrics import holds_run
+from trainers.run.run_folder import check_folder
+from trainers.run.setup import open_env, with_size_defaults
 from trainers.sampler_backends import find_backend
-from trainers.train_env import TrainEnv, open_train_env
+from trainers.train_env import TrainEnv
 
 _log = logging.getLogger(__name__)
 
@@ -116,10 +116,7 @@ def dry_run(config: TrainConfig, *, env: TrainEnv | None = None) -> DryRun:
     if env is not None:
         config = replace(config, env=env.named(config.env))
     warnings = validate(config)
-    if not config.resume and holds_run(Path(config.output)):
-        raise ConfigError(
-            f"output={config.output!r} already contains a run: resume it (--resume), or choose another folder"
-        )
+    check_folder(config)
     device = choose_device(config.model.device)
     check_library(config.optimizer)
     if config.model.tuning == "qlora":
@@ -129,15 +126,8 @@ def dry_run(config: TrainConfig, *, env: TrainEnv | None = None) -> DryRun:
             raise ConfigError(f"sampler.backend={config.sampler.backend} needs {package}: {install}; or use torch")
     _check_weights(config.model.path)
     tokenizer = load_tokenizer(config.model.path)
-    env = env or open_train_env(config.env)
-    assignment = RoleAssignment(config.roles, config.opponents)
-    check_role_assignment(assignment, env.roles, config.sampler, config.model)
-    model = model_shape(config.model)
-    config = replace(
-        config,
-        optimizer=with_learning_rate(config.optimizer, model),
-        sampling=with_max_tokens(config.sampling, model, env.reply_tokens),
-    )
+    env, assignment = open_env(config, env)
+    config = with_size_defaults(config, model_shape(config.model), env)
     episodes = collect_empty_rollouts(env, ChatRenderer(tokenizer), assignment, _TASKS)
     available = _available(device)
     options = config.algorithm
@@ -163,8 +153,6 @@ def dry_run(config: TrainConfig, *, env: TrainEnv | None = None) -> DryRun:
             "that reduce it most come first: model.gradient_checkpointing, a smaller optimizer.tokens_per_microbatch, "
             "model.tuning=qlora, optimizer.name=adamw8bit, a smaller env.parallel"
         )
-    if config.optimizer.name.startswith("paged") and not on_gpu(config.model.device):
-        warnings.append(f"optimizer.name={config.optimizer.name} on a CPU: paging has no effect without a GPU")
     validation = None if env.validation is None else len(env.validation)
     roles = {name: _served_as(assignment, name) for name in env.roles}
     return DryRun(config, device, warnings, memory, available, plan, len(env.train), validation, roles)

@@ -7,7 +7,6 @@ model is kept in memory.
 from __future__ import annotations
 
 import contextlib
-import logging
 import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -28,8 +27,6 @@ from trainers.model import Policy
 from trainers.model.size_defaults import context_length
 from trainers.process_group import limit_threads, open_process_group
 from trainers.run.run_folder import RunResult, open_folder
-
-_log = logging.getLogger(__name__)
 
 # Number of pairs whose reference log-probs are computed at once.
 _PAIRS_AT_ONCE = 256
@@ -63,8 +60,7 @@ def dpo(config: DpoConfig) -> DpoResult:
         TrainingDiverged: Loss or gradient were not finite in several consecutive steps, or the loss exploded in the
             first ones.
     """
-    for warning in validate_dpo(config):
-        _log.warning("%s", warning)
+    validate_dpo(config)
     with contextlib.ExitStack() as closing:
         ranks = closing.enter_context(open_process_group(_COLLECTIVE_TIMEOUT))
         closing.enter_context(open_folder(config, ranks))
@@ -111,11 +107,7 @@ class _Data:
     @classmethod
     def of(cls, config: DpoConfig, read: Preferences, renderer: ChatRenderer, limit: LengthLimit) -> _Data:
         def tokenized(pairs: Sequence[Pair], files: FilePaths) -> list[TokenPair]:
-            tokenized_pairs = [
-                tokenized_pairs
-                for pair in pairs
-                if (tokenized_pairs := tokenize_pair(pair, renderer, limit)) is not None
-            ]
+            tokenized_pairs = list(filter(None, (tokenize_pair(pair, renderer, limit) for pair in pairs)))
             if not tokenized_pairs:
                 raise ConfigError(f"every pair in {files!r} is longer than {limit.limit} tokens (length.max_length)")
             return tokenized_pairs

@@ -6,7 +6,6 @@ Optionally training stops early by a success rate on validation tasks; test task
 from __future__ import annotations
 
 import contextlib
-import logging
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -39,8 +38,6 @@ from trainers.run.metrics import validation_metrics
 from trainers.run.run_folder import RunResult, open_folder
 from trainers.tiny_model import make_tiny_model
 from trainers.train_env import TrainEnv, open_train_env, sandbox_tier_of
-
-_log = logging.getLogger(__name__)
 
 # Number of demonstrations whose texts a tiny model's tokenizer is trained on.
 _CORPUS = 64
@@ -85,8 +82,7 @@ def sft(config: SftConfig, *, env: TrainEnv | None = None) -> SftResult:
     """
     if env is not None:
         config = replace(config, env=replace(config.env, id=config.env.id or "given"))
-    for warning in validate_sft(config):
-        _log.warning("%s", warning)
+    validate_sft(config)
     with contextlib.ExitStack() as closing:
         ranks = closing.enter_context(open_process_group(_collective_timeout(config)))
         closing.enter_context(open_folder(config, ranks))

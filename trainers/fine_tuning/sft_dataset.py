@@ -117,11 +117,7 @@ def read_examples(files: FilePaths, config: SftConfig, renderer: ChatRenderer, l
     options = config.demonstrations
     strings: Strings = options.strings if isinstance(options, DemonstrationConfig) else "chat"
     read = read_demonstrations(files, strings=strings, option="validation.file")
-    examples = [
-        example
-        for demonstration in read
-        if (example := tokenize_example(demonstration, options, renderer, limit)) is not None
-    ]
+    examples = list(filter(None, (tokenize_example(demonstration, options, renderer, limit) for demonstration in read)))
     if not examples:
         raise ConfigError(f"validation.file={files!r}: every demonstration is longer than {limit.limit} tokens")
     return examples
@@ -250,8 +246,8 @@ class PolicySftDataset:
     def tokenize(self, renderer: ChatRenderer, limit: LengthLimit) -> None:
         """Set the renderer and length limit for later demonstrations, and generate those for evaluation."""
         self._renderer, self._limit = renderer, limit
-        held_out = [self._example(self._collect(i, i)) for i in range(self._num_trained, len(self._tasks))]
-        self.held_out = [example for example in held_out if example is not None]
+        held_out = (self._example(self._collect(i, i)) for i in range(self._num_trained, len(self._tasks)))
+        self.held_out = list(filter(None, held_out))
 
     def next(self, number: int) -> list[SftExample]:
         """Return the next examples.

@@ -446,10 +446,11 @@ class Learner:
             loss_N = loss_N - entropy_weight * entropy_N
         loss = normalizer.scale * (batch.weight_N * loss_N).sum()
         if self.value is not None:
+            assert outputs.value_N is not None
+            assert outputs.state_ND is not None
             value_loss = algorithm.value_loss(outputs.value_N, batch).sum() / normalizer.decisions
             sums["value_loss"] = value_loss.detach()
             loss = value_loss + (0.0 if self._warming_up(step) else loss)
-            assert outputs.state_ND is not None
             at_M = batch.targets["decision"].nonzero().squeeze(-1)
             old_value_M, return_M = batch.targets["value"][at_M], batch.targets["return"][at_M]
             self._value_targets.append((outputs.state_ND[at_M], old_value_M, return_M))

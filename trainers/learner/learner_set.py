@@ -9,12 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
-import numpy as np
 import torch
 
 from trainers.algorithms import AlgorithmRun, PerToken, ValueOptions
-from trainers.algorithms.advantages import select
-from trainers.array_types import FloatArray
+from trainers.algorithms.advantages import by_samples, select
 from trainers.batching.token_count import TokenCount
 from trainers.config import OptimizerConfig
 from trainers.learner.learner import Learner
@@ -68,14 +66,12 @@ class LearnerSet:
         """Compute the signals an algorithm requests, for each sample with the weights trained on it."""
         if not asked:
             return {}
-        columns: dict[str, list[FloatArray]] = {}
-        for adapter, learner in self.by_adapter.items():
-            chosen = _samples_of(samples, adapter)
-            for name, values in learner.signals([samples[index] for index in chosen], asked).items():
-                column = columns.setdefault(name, [np.zeros(0)] * len(samples))
-                for index, value_N in zip(chosen, values, strict=True):
-                    column[index] = value_N
-        return columns
+
+        def of_adapter(adapter: str, chosen: Sequence[int]) -> PerToken:
+            return self.by_adapter[adapter].signals([samples[index] for index in chosen], asked)
+
+        parts = {adapter: _samples_of(samples, adapter) for adapter in self.by_adapter}
+        return by_samples(parts, len(samples), of_adapter)
 
     def update(
         self,

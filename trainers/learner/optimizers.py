@@ -10,7 +10,8 @@ from typing import Any
 import torch
 from torch import nn
 
-from trainers.config import ConfigError, OptimizerConfig
+from trainers.config import OptimizerConfig
+from trainers.model.quantization import check_bitsandbytes
 from trainers.model.size_defaults import is_tiny, num_weights, trains_all, with_learning_rate
 
 _log = logging.getLogger(__name__)
@@ -76,14 +77,8 @@ def check_library(config: OptimizerConfig) -> None:
     Raises:
         ConfigError: The optimizer needs bitsandbytes, and importing it failed.
     """
-    if config.name == "adamw":
-        return
-    try:
-        import bitsandbytes.optim  # noqa: F401
-    except ImportError as error:
-        raise ConfigError(
-            f"optimizer.name={config.name} needs bitsandbytes ({error}): pip install bitsandbytes, or use adamw"
-        ) from error
+    if config.name != "adamw":
+        check_bitsandbytes(f"optimizer.name={config.name}", instead="adamw")
 
 
 def parameter_groups(
@@ -142,7 +137,9 @@ def set_learning_rate(optimizer: torch.optim.Optimizer, rate: float) -> None:
 
 
 def rate_warning(model: nn.Module, config: OptimizerConfig) -> str | None:
-    """Return a warning if the learning rate would degrade this model in full fine-tuning."""
+    """Return a warning if the learning rate would degrade this model in full fine-tuning, or have no effect."""
+    if config.lr is not None and config.lr < 1e-6 and not trains_all(model):
+        return f"optimizer.lr={config.lr:g} with LoRA is too low to have a visible effect; typical are 1e-5 to 1e-3"
     if not trains_all(model) or is_tiny(model) or config.lr is None or config.lr <= _FULL_RATE:
         return None
     return (

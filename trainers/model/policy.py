@@ -301,16 +301,9 @@ class Policy:
 
     def shared_base(self) -> Any:
         """Return the frozen base without adapters: new modules over the trained model's own weights, which must not be
-        changed.
-
-        Raises:
-            ValueError: The options ask for a copy; see :func:`trainers.config.model.shares_base`.
+        changed. Only if :attr:`shares_base`.
         """
-        if self._shared_base is None:
-            raise ValueError(
-                f"with model.tuning={self.config.tuning} and model.dtype={self.config.dtype} the sampler needs weights "
-                "of its own: use sampling_model()"
-            )
+        assert self._shared_base is not None
         return shared_copy(self._shared_base).eval()
 
     def sampling_model(self) -> Any:

@@ -45,16 +45,18 @@ def load_quantized_lm(path: str, *, dtype: torch.dtype, device: torch.device) ->
     return model
 
 
-def check_bitsandbytes(option: str) -> None:
+def check_bitsandbytes(option: str, *, instead: str = "lora") -> None:
     """Check that bitsandbytes can be imported.
 
     Raises:
         ModelUnusable: The option needs bitsandbytes, and importing it failed.
     """
     try:
-        import bitsandbytes  # noqa: F401
+        import bitsandbytes.optim  # noqa: F401
     except ImportError as error:
-        raise ModelUnusable(f"{option} needs bitsandbytes ({error}): pip install bitsandbytes, or use lora") from error
+        raise ModelUnusable(
+            f"{option} needs bitsandbytes ({error}): pip install bitsandbytes, or use {instead}"
+        ) from error
 
 
 def dequantized_weight(layer: Any) -> Tensor:

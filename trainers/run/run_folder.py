@@ -59,15 +59,24 @@ def open_folder(config: TrainConfig | SftConfig | DpoConfig, ranks: ProcessGroup
     if not ranks.is_main_process:
         yield
         return
+    check_folder(config)
     folder = Path(config.output)
-    if not config.resume and holds_run(folder):
-        raise ConfigError(
-            f"output={config.output!r} already contains a run: resume it (--resume), or choose another folder"
-        )
     with lock_folder(folder):
         for name in MODEL_FOLDERS:
             _restore(folder / name)
         yield
+
+
+def check_folder(config: TrainConfig | SftConfig | DpoConfig) -> None:
+    """Check that the run's folder contains no run, unless it is resumed.
+
+    Raises:
+        ConfigError: It contains one.
+    """
+    if not config.resume and holds_run(Path(config.output)):
+        raise ConfigError(
+            f"output={config.output!r} already contains a run: resume it (--resume), or choose another folder"
+        )
 
 
 def write_settings(config: TrainConfig | SftConfig | DpoConfig, sandbox_tier: str) -> None:

@@ -7,6 +7,7 @@ import functools
 import logging
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from rllm_gym.core.background_loop import BackgroundLoop
 from rllm_gym.samplers.protocol import Sampler
@@ -115,7 +116,7 @@ def open_run(
         callbacks = callbacks if main else ()
         opened.enter_context(open_folder(config, ranks))
         opened.enter_context(limit_threads(1 if config.deterministic else None))
-        train_env, assignment = _open_env(config, env)
+        train_env, assignment = open_env(config, env)
         policy = Policy(
             config.model,
             temperature=config.sampling.temperature,
@@ -127,7 +128,7 @@ def open_run(
             policy.add_teacher(config.algorithm.teacher)
             if policy.endpoint is not None:
                 opened.callback(close_sampler, policy.endpoint.client)
-        given, config = config, _with_size_defaults(config, policy, train_env)
+        given, config = config, with_size_defaults(config, policy.model, train_env)
         memory = PeakMemory(policy.device)
         max_tokens = config.sampling.max_response_tokens or config.sampling.reply_limit
         algorithm_run = make_algorithm(config.algorithm, max_tokens)
@@ -187,12 +188,12 @@ def _complete_config(config: TrainConfig, env: TrainEnv | None) -> TrainConfig:
     return config
 
 
-def _with_size_defaults(config: TrainConfig, policy: Policy, train_env: TrainEnv) -> TrainConfig:
+def with_size_defaults(config: TrainConfig, model: Any, train_env: TrainEnv) -> TrainConfig:
     """Return the options with the defaults that depend on the model and the environment."""
     return replace(
         config,
-        optimizer=with_learning_rate(config.optimizer, policy.model),
-        sampling=with_max_tokens(config.sampling, policy.model, train_env.reply_tokens),
+        optimizer=with_learning_rate(config.optimizer, model),
+        sampling=with_max_tokens(config.sampling, model, train_env.reply_tokens),
     )
 
 
@@ -204,8 +205,12 @@ def _open_ranks(config: TrainConfig, opened: contextlib.ExitStack) -> ProcessGro
     return ranks
 
 
-def _open_env(config: TrainConfig, env: TrainEnv | None) -> tuple[TrainEnv, RoleAssignment]:
-    """Return the environment, and the weights of each of its roles."""
+def open_env(config: TrainConfig, env: TrainEnv | None) -> tuple[TrainEnv, RoleAssignment]:
+    """Return the environment, and the weights of each of its roles.
+
+    Raises:
+        ConfigError: It cannot be created, or the options of the roles do not match it.
+    """
     train_env = env or open_train_env(config.env)
     if config.validation is not None and train_env.validation is None:
         _log.warning("the environment has no validation split: validation is disabled; see env.validation_kwargs")
