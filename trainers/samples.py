@@ -115,7 +115,7 @@ def record_advantages(episodes: Iterable[Episode], samples: Iterable[Sample], ad
 
     Args:
         episodes: Those that the samples were made of.
-        samples: The samples. Those of earlier episodes, such as greedy baselines that are kept, are passed over.
+        samples: The samples.
         adv: For each sample one value per sampled token.
     """
     parts = {episode.episode_id: episode.trajectories for episode in episodes}

@@ -1,24 +1,19 @@
-"""More rollout rounds for groups without a gradient, and greedy episodes that are not repeated."""
+"""More rollout rounds for groups without a gradient, and greedy episodes."""
 
 from __future__ import annotations
 
-import io
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
-import torch
 from echo_config import echo_config
 from echo_env import EchoEnv, Letters
-from test_value_head import some_samples
 
 from rllm_gym.agents import ChatAgent
 from rllm_gym.core import Outcome
 from rllm_gym.engine import load_episodes
-from trainers.algorithms import algorithm_options, make_algorithm
 from trainers.loop import train
 from trainers.run.metrics import read_metrics
 from trainers.train_env import TrainEnv
@@ -91,37 +86,8 @@ def test_a_resumed_run_has_the_same_rounds(tmp_path: Path) -> None:
     assert [row["tasks"] for row in again] == [row["tasks"] for row in rows]
 
 
-def test_the_greedy_episode_of_a_task_is_run_once_while_the_weights_are_unchanged(tmp_path: Path) -> None:
-    train(short(tmp_path, name="remax"), env=train_env(ConstantRewardEnv, 3))
-    first, second = (episodes_of(tmp_path / "run", step) for step in (1, 2))
-    assert sum(episode.greedy for episode in first) == 3
-    assert len(first) == 9
-    assert not any(episode.greedy for episode in second), "the weights have not moved, and the tasks are the same"
-    assert len(second) == 6
-
-
-def test_new_weights_run_new_greedy_episodes(tmp_path: Path) -> None:
+def test_every_group_has_a_greedy_episode(tmp_path: Path) -> None:
     config = short(tmp_path, name="remax", drop_zero_variance=False)
     train(replace(config, entropy=replace(config.entropy, bonus=0.1)), env=train_env(ConstantRewardEnv, 3))
     for step in (1, 2):
         assert sum(episode.greedy for episode in episodes_of(tmp_path / "run", step)) == 3
-
-
-def test_cached_baselines_of_tasks_are_reused_also_after_a_resume() -> None:
-    algorithm = make_algorithm(algorithm_options("remax", group_size=1))
-    with_tokens = [sample for sample in some_samples(0, 9) if sample.num_sampled]
-    played, greedy = (replace(with_tokens[i], group_id="t@0.0", reward=reward) for i, reward in ((0, 1.0), (1, 0.25)))
-    algorithm.with_cached_baselines([played, replace(greedy, greedy=True)], {"t@0.0": 7}, version=3)
-    assert [len(plan) for plan in algorithm.rollout_plans([7, 8], 3)] == [1, 2]
-    assert [len(plan) for plan in algorithm.rollout_plans([7, 8], 4)] == [2, 2]
-    file = io.BytesIO()
-    torch.save(algorithm.state_dict(), file)
-    file.seek(0)
-    resumed = make_algorithm(algorithm_options("remax", group_size=1))
-    resumed.load_state_dict(torch.load(file, weights_only=True))
-    again = replace(played, group_id="t@1.0")
-    samples = resumed.with_cached_baselines([again], {"t@1.0": 7}, version=3)
-    assert samples[1] == replace(greedy, greedy=True, group_id="t@1.0")
-    assert resumed.trainable_mask(samples).tolist() == [True, False]
-    assert np.allclose(resumed.targets(samples, {})["adv"][0], 0.75)
-    assert resumed.with_cached_baselines([again], {"t@1.0": 7}, version=4) == [again]

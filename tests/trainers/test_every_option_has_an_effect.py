@@ -133,7 +133,7 @@ def episodes() -> Iterator[Episode]:
 def requested(config: TrainConfig) -> Iterator[np.ndarray]:
     """Return how many episodes of how many tasks a step requests when no group has a gradient."""
     algorithm, counts = make_algorithm(config.algorithm), [config.algorithm.groups_per_step]
-    yield np.array([draw.greedy for plan in algorithm.rollout_plans([0, 1], 0) for draw in plan])
+    yield np.array([draw.greedy for draw in algorithm.rollout_plan()])
 
     def more(step: int, groups: int, *, first: int) -> RolloutBatch:
         counts.append(groups)

@@ -1,8 +1,8 @@
-"""``Algorithm``: what to sample, advantages and loss as one object; ``AlgorithmRun``: its state in a run."""
+"""``Algorithm``: what to sample, advantages and loss as one object; ``AlgorithmRun``: the same with its options."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -10,7 +10,6 @@ import numpy as np
 
 from trainers.algorithms.advantages import AdvantageBatch, PerToken, checked_per_token, select
 from trainers.algorithms.gae import explained_variance
-from trainers.algorithms.greedy_baselines import GreedyBaselineCache
 from trainers.algorithms.groups import has_variance
 from trainers.algorithms.losses import CLIP, VALUE_CLIP, Loss, clipped_value_loss, corrected
 from trainers.algorithms.options import Aggregation, AlgorithmOptions, GroupOptions, ValueOptions, check_parts
@@ -58,7 +57,7 @@ class Algorithm:
             a value target.
         loss: The loss, unless the option ``algorithm.loss`` names another one.
         rollouts_per_prompt: Called with the options; returns the episodes to sample for a task. Greedy ones are never
-            trained on, and reused as long as the weights do not change.
+            trained on.
         aggregation: How the losses of tokens are weighted; ``None`` for what the loss prefers.
         signals: What else must be computed of the samples before the update, for ``batch.signals`` of ``advantages``:
             ``"entropy"``, the policy's entropy where each token was sampled, and ``"old_logp"``, its log-prob.
@@ -85,7 +84,7 @@ class Algorithm:
 
 
 class AlgorithmRun:
-    """An algorithm with its options in a run. Its state is stored in checkpoints.
+    """An algorithm with its options in a run.
 
     Args:
         algorithm: The algorithm.
@@ -113,10 +112,10 @@ class AlgorithmRun:
         self.dynamic_sampling = options.dynamic_sampling
         self.teacher_kl = loss.teacher_kl
         self._loss = loss
-        self._greedy = GreedyBaselineCache() if any(request.greedy for request in self.rollout_plan()) else None
+        self.rollout_plan()  # raises if it is unusable, before a model is loaded
 
     def rollout_plan(self) -> Sequence[RolloutRequest]:
-        """Return what to sample for a task without cached episodes.
+        """Return what to sample for a task.
 
         Raises:
             ValueError: The algorithm's function returned something else than rollout requests, or none to train on.
@@ -132,25 +131,6 @@ class AlgorithmRun:
             f"rollouts_per_prompt of algorithm {self.algorithm.name!r} returned {problem}: {plan!r}; return, for "
             "example, [RolloutRequest()] * options.group_size"
         )
-
-    def rollout_plans(self, tasks: Sequence[int], version: int) -> list[Sequence[RolloutRequest]]:
-        """Return what to sample for each task: the plan without greedy episodes that are cached for this weight
-        version.
-        """
-        plan = self.rollout_plan()
-        without = [request for request in plan if not request.greedy]
-        greedy = self._greedy
-        return [without if greedy is not None and greedy.has(task, version) else plan for task in tasks]
-
-    def with_cached_baselines(self, samples: Sequence[Sample], groups: Mapping[str, int], version: int) -> list[Sample]:
-        """Add the cached episodes that :meth:`rollout_plans` omitted to the samples of a round.
-
-        Args:
-            samples: The samples of the round.
-            groups: The task of each group of the round.
-            version: Version of the weights they were sampled with.
-        """
-        return list(samples) if self._greedy is None else self._greedy.with_cached(samples, groups, version)
 
     def trainable_mask(self, samples: Sequence[Sample], *, with_variance: bool = False) -> BoolArray:
         """Return which samples to train on, or only those of them whose group has variance (``with_variance``).
@@ -222,13 +202,6 @@ class AlgorithmRun:
         targets = batch.targets
         error_N = clipped_value_loss(value_N, targets["value"], targets["return"], clip=VALUE_CLIP)
         return targets["decision"] * error_N
-
-    def state_dict(self) -> dict[str, Any]:
-        return {"greedy": None if self._greedy is None else self._greedy.state_dict()}
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        if self._greedy is not None and state["greedy"] is not None:
-            self._greedy.load_state_dict(state["greedy"])
 
     def _cost(self, samples: Sequence[Sample], signals: PerToken) -> list[FloatArray]:
         """Return the KL cost of each sampled token, if it is part of the reward."""

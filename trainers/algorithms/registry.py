@@ -90,7 +90,7 @@ def options_of(algorithm: Algorithm, options: AlgorithmOptions) -> AlgorithmOpti
 
 
 def make_algorithm(options: AlgorithmOptions, max_tokens: int = 1) -> AlgorithmRun:
-    """Create the state of an algorithm in a run.
+    """Create an algorithm with its options.
 
     Args:
         options: Created by :func:`algorithm_options`, or read from a configuration.

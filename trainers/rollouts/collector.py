@@ -205,12 +205,12 @@ class RolloutCollector:
         self,
         step: int,
         indices: Sequence[int],
-        plans: Sequence[Sequence[RolloutRequest]],
+        plan: Sequence[RolloutRequest],
         *,
         first: int = 0,
         urgent: bool = False,
     ) -> Future[RolloutBatch]:
-        """Start the episodes of a step: for each task those of its plan, as one group.
+        """Start the episodes of a step: for each task those of the plan, as one group.
 
         The group at position ``p`` of the step has the id ``{task}@{step}.{p}``. Seeds are derived only from step
         and position, so that the same episodes are collected regardless of process and time.
@@ -218,12 +218,12 @@ class RolloutCollector:
         Args:
             step: The step.
             indices: Training tasks.
-            plans: The episodes of each task.
+            plan: The episodes of each task.
             first: Position of the first task in the step.
             urgent: If steps overlap: the episodes need not wait until those of all earlier calls have started.
         """
         specs, groups = [], {}
-        for position, (index, plan) in enumerate(zip(indices, plans, strict=True), first):
+        for position, index in enumerate(indices, first):
             task = self.train_env.train[index]
             name = f"{task.task_id if isinstance(task, Task) else index}@{step}.{position}"
             groups[name] = index

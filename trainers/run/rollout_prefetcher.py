@@ -57,12 +57,9 @@ class RolloutPrefetcher:
     ranks: ProcessGroup
     _pending: deque[_PendingRollout] = field(default_factory=deque, init=False)
     _steps_ahead: int = field(init=False)
-    _caches_baselines: bool = field(init=False)
 
     def __post_init__(self) -> None:
         self._steps_ahead = self.config.asynchrony.steps_ahead
-        # The greedy episodes of a step in progress may get other weights than those of the step before.
-        self._caches_baselines = not self.config.opponents.role and self._steps_ahead < 2
         self.publisher.on_replaced = self._restart_later
 
     def get(self, step: int) -> RolloutBatch:
@@ -92,16 +89,11 @@ class RolloutPrefetcher:
         return self._collect(pending)
 
     def samples(self, batch: RolloutBatch) -> list[Sample]:
-        """Convert the episodes that are not too stale to samples, and add the cached greedy ones that :meth:`get` did
-        not collect again."""
+        """Convert the episodes that are not too stale to samples."""
         adapter_of = self.assignment.weights if self.collector.train_env.workflow is not None else None
         options = self.config.algorithm
         samples = samples_of(batch.fresh, options.format_penalty, adapter_of)
-        samples = with_length_penalty(samples, options.length_penalty)
-        if not self._caches_baselines:
-            return samples
-        version = self.publisher.version_of(batch.oldest_sync)
-        return self.algorithm.with_cached_baselines(samples, batch.groups, version)
+        return with_length_penalty(samples, options.length_penalty)
 
     def wait(self) -> None:
         """Wait until no episodes are in progress whose weights must not change. Errors are raised when the episodes are
@@ -131,13 +123,11 @@ class RolloutPrefetcher:
     def _start(self, pending: _PendingRollout, *, urgent: bool = False) -> Future[RolloutBatch]:
         span = self.ranks.local_range(len(pending.tasks))
         mine = pending.tasks[span.start : span.stop]
-        if self._caches_baselines:
-            plans = self.algorithm.rollout_plans(mine, self.publisher.version)
-        else:
-            plans = [self.algorithm.rollout_plan() for _ in mine]
         pending.sampler = self.collector.sampler
         first = pending.first + span.start
-        pending.future = self.collector.start(pending.step, mine, plans, first=first, urgent=urgent)
+        pending.future = self.collector.start(
+            pending.step, mine, self.algorithm.rollout_plan(), first=first, urgent=urgent
+        )
         return pending.future
 
     def _collect(self, pending: _PendingRollout) -> RolloutBatch:

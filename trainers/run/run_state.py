@@ -27,7 +27,7 @@ class RunState:
 
     Attributes:
         learners: The trained weights with their versions and optimizers.
-        algorithm: The algorithm, which may cache episodes.
+        algorithm: The algorithm.
         curriculum: The position in the training tasks, and which of them are unsolved.
         entropy: The entropy bonus of each adapter.
         opponents: The frozen opponents, if there are any.
@@ -75,7 +75,6 @@ class RunState:
         the weights are always the current ones."""
         self.step = step
         self._complete = {
-            "algorithm": self.algorithm.state_dict(),
             "curriculum": self.curriculum.state_dict(),
             "prefetcher": self.prefetcher.state_dict(),
             "entropy": {adapter: bonus.state_dict() for adapter, bonus in self.entropy.items()},
@@ -98,7 +97,6 @@ class RunState:
         """
         self.learners.load_state_dict(state["learner"])
         self.curriculum.load_state_dict(state["curriculum"])
-        self.algorithm.load_state_dict(state["algorithm"])
         self.prefetcher.load_state_dict(state["prefetcher"])
         for adapter, bonus in self.entropy.items():
             bonus.load_state_dict(state["entropy"][adapter])
