@@ -31,7 +31,7 @@ def check_trainer_package() -> None:
             name="trainers",
             path=found,
         )
-    if "AgentTrainer" not in getattr(importlib.import_module("trainers"), "__all__", ()):
+    if "TrainEnv" not in getattr(importlib.import_module("trainers"), "__all__", ()):
         owners = ", ".join(importlib.metadata.packages_distributions().get("trainers", ["another package"]))
         raise ImportError(
             f"{ours} is not rllm-gym's, because several installed packages have a folder of this name ({owners}): "

@@ -7,7 +7,6 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from trainers.agent_trainer import AgentTrainer
     from trainers.algorithms import Algorithm, algorithm_options
     from trainers.callbacks import Callback
     from trainers.config import ConfigError, DpoConfig, SftConfig, TrainConfig
@@ -18,7 +17,6 @@ if TYPE_CHECKING:
     from trainers.train_env import TrainEnv
 
 __all__ = [
-    "AgentTrainer",
     "Algorithm",
     "Callback",
     "ConfigError",
@@ -35,7 +33,6 @@ __all__ = [
 ]
 
 _MODULES = {
-    "AgentTrainer": "agent_trainer",
     "Algorithm": "algorithms",
     "Callback": "callbacks",
     "ConfigError": "config",

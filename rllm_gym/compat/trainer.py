@@ -6,17 +6,22 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from rllm_gym.agents import BaseAgent
+from rllm_gym.agents import BaseAgent, ChatAgent
+from rllm_gym.compat.agents import LegacyAgentAdapter
 from rllm_gym.compat.environments import BaseEnv, LegacyEnvAdapter
 from rllm_gym.compat.hydra_config import Translation, is_hydra_config, translate, translate_sft
 from rllm_gym.compat.legacy_workflow import LegacyWorkflowAdapter
 from rllm_gym.compat.rollout import RolloutEngine
 from rllm_gym.compat.workflows import Workflow
+from rllm_gym.core import Task
+
+if TYPE_CHECKING:
+    from trainers import TrainConfig, TrainEnv
 
 _log = logging.getLogger(__name__)
 
@@ -24,13 +29,25 @@ _log = logging.getLogger(__name__)
 class AgentTrainer:
     """Trains an agent in an environment, or a workflow, on the rows of a data set.
 
+    >>> AgentTrainer(                                                       # doctest: +SKIP
+    ...     agent_class=MyAgent, env_class=MyEnv, train_dataset=rows,
+    ...     config={"model": {"path": "Qwen/Qwen2.5-0.5B-Instruct"}, "steps": 100},
+    ... ).train()
+
     Args:
         workflow_class: A subclass of :class:`~rllm_gym.compat.Workflow`, instead of an agent and an environment.
         workflow_args: Its arguments, except ``rollout_engine``.
-        agent_class, env_class, agent_args, env_args: See :class:`trainers.AgentTrainer`.
-        config: As of :class:`trainers.AgentTrainer`, or a Hydra configuration as
+        agent_class: An agent written for rLLM (with new environments it then reads ``observation["question"]``), or
+            a :class:`~rllm_gym.agents.ChatAgent`.
+        env_class: An environment written for rLLM (it has ``from_dict``, which receives each row), or the Gymnasium
+            id or class of a :class:`~rllm_gym.core.TextEnv`.
+        agent_args, env_args: Keyword arguments of the two.
+        config: A ``TrainConfig``, a mapping of its options, a YAML file, or a Hydra configuration as
             :mod:`rllm_gym.compat.hydra_config` describes it.
-        train_dataset, val_dataset: Rows.
+        train_dataset: Rows, for example a :class:`~rllm_gym.data.Dataset`, or tasks. Optional if the environment has
+            tasks of its own.
+        val_dataset: The same for validation. Without it, and without validation tasks of the environment, validation
+            is disabled.
 
     Raises:
         ConfigError: An option is unknown, invalid or has no effect, or there is nothing to train on.
@@ -48,8 +65,9 @@ class AgentTrainer:
         train_dataset: Sequence[Any] | None = None,
         val_dataset: Sequence[Any] | None = None,
     ) -> None:
-        from trainers import AgentTrainer as Trainer
-        from trainers import ConfigError
+        from trainers import ConfigError, TrainConfig
+        from trainers.config.mapping import from_mapping
+        from trainers.config_loading import load_yaml
 
         given = {"agent_class": agent_class, "env_class": env_class, "agent_args": agent_args, "env_args": env_args}
         if workflow_class is not None and (both := [name for name, value in given.items() if value]):
@@ -65,56 +83,123 @@ class AgentTrainer:
                 validation_rows=len(val_dataset or ()),
             )
             config = translated.options
-        if workflow_class is None:
-            trainer = Trainer(
-                agent_class=agent_class,  # type: ignore[arg-type]
-                env_class=env_class,
-                config=config,
-                train_dataset=train_dataset,
-                val_dataset=val_dataset,
-                agent_args={**(agent_args or {}), **translated.agent_args},
-                env_args={**(env_args or {}), **translated.env_args},
-            )
-            self.config, self.train_env = trainer.config, trainer.train_env
-        else:
-            self._open_workflow(
-                workflow_class, dict(workflow_args or {}), config, train_dataset, val_dataset, translated.retry_limit
-            )
-
-    def _open_workflow(
-        self,
-        workflow_class: type[Workflow],
-        arguments: dict[str, Any],
-        config: Any,
-        train_dataset: Sequence[Any] | None,
-        val_dataset: Sequence[Any] | None,
-        retry_limit: int,
-    ) -> None:
-        from trainers import ConfigError, TrainConfig, TrainEnv
-        from trainers.config.mapping import from_mapping
-        from trainers.config_loading import load_yaml
-
         if not isinstance(config, TrainConfig):
             is_file = isinstance(config, str | Path)
             config = load_yaml(TrainConfig, config) if is_file else from_mapping(TrainConfig, config or {})
-        if train_dataset is None or not len(train_dataset):
-            raise ConfigError(f"{workflow_class.__name__} runs task rows, but train_dataset has none")
-        limit = config.sampling.max_response_tokens or config.sampling.max_tokens
-
-        def workflow() -> LegacyWorkflowAdapter:
-            engine = RolloutEngine(max_response_length=limit or RolloutEngine().max_response_length)
-            return LegacyWorkflowAdapter(workflow_class, arguments, rollout_engine=engine, retry_limit=retry_limit)
-
-        unused = {"env_class": BaseEnv}  # a workflow creates its own environments
-        validation = val_dataset if val_dataset is not None and len(val_dataset) else None
-        self.config = config if validation is not None else replace(config, validation=None)
-        self.train_env = TrainEnv(LegacyEnvAdapter, None, train_dataset, validation, unused, unused, workflow)
+        if workflow_class is not None:
+            self.train_env = _workflow_env(
+                workflow_class, dict(workflow_args or {}), config, train_dataset, val_dataset, translated.retry_limit
+            )
+        else:
+            if config.env.agent or config.env.agent_kwargs or config.env.kwargs:
+                raise ConfigError(
+                    "config.env.agent, config.env.agent_kwargs and config.env.kwargs have no effect here: use "
+                    "agent_class, agent_args and env_args (workflows are trained with trainers.train)"
+                )
+            assert agent_class is not None
+            agent_args = {**(agent_args or {}), **translated.agent_args}
+            env_args = {**(env_args or {}), **translated.env_args}
+            is_old = hasattr(env_class, "from_dict")
+            agent = _agent(agent_class, agent_args, config, new_environment=not is_old)
+            make = _legacy_env if is_old else _gym_env
+            self.train_env = make(env_class, env_args, agent, train_dataset, val_dataset, config)
+        self.config = config if self.train_env.validation is not None else replace(config, validation=None)
 
     def train(self) -> Any:
         """Run the training; see :func:`trainers.loop.train`."""
         from trainers import train
 
         return train(self.config, env=self.train_env)
+
+
+def _agent(
+    agent_class: type[BaseAgent], arguments: Mapping[str, Any], config: TrainConfig, *, new_environment: bool
+) -> Callable[[], BaseAgent]:
+    def agent() -> BaseAgent:
+        instance = agent_class(**arguments)
+        if isinstance(instance, ChatAgent) and new_environment:
+            return instance
+        return LegacyAgentAdapter(instance, new_environment=new_environment, max_steps=config.env.max_turns)
+
+    return agent
+
+
+def _workflow_env(
+    workflow_class: type[Workflow],
+    arguments: dict[str, Any],
+    config: TrainConfig,
+    train_rows: Sequence[Any] | None,
+    validation_rows: Sequence[Any] | None,
+    retry_limit: int,
+) -> TrainEnv:
+    from trainers import TrainEnv
+
+    limit = config.sampling.max_response_tokens or config.sampling.max_tokens
+
+    def workflow() -> LegacyWorkflowAdapter:
+        engine = RolloutEngine(max_response_length=limit or RolloutEngine().max_response_length)
+        return LegacyWorkflowAdapter(workflow_class, arguments, rollout_engine=engine, retry_limit=retry_limit)
+
+    rows = _rows(train_rows, f"{workflow_class.__name__} runs task rows")
+    unused = {"env_class": BaseEnv}  # a workflow creates its own environments
+    return TrainEnv(LegacyEnvAdapter, None, rows, _or_none(validation_rows), unused, unused, workflow)
+
+
+def _legacy_env(
+    env_class: Any,
+    env_args: Mapping[str, Any],
+    agent: Callable[[], BaseAgent],
+    train_rows: Sequence[Any] | None,
+    validation_rows: Sequence[Any] | None,
+    config: TrainConfig,
+) -> TrainEnv:
+    from trainers import TrainEnv
+
+    rows = _rows(train_rows, f"{env_class.__name__} is created from task rows")
+    kwargs = {"env_class": env_class, "env_args": dict(env_args), "max_steps": config.env.max_turns}
+    return TrainEnv(LegacyEnvAdapter, agent, rows, _or_none(validation_rows), kwargs, kwargs)
+
+
+def _gym_env(
+    env: str | Callable[..., Any],
+    env_args: Mapping[str, Any],
+    agent: Callable[[], BaseAgent],
+    train_rows: Sequence[Any] | None,
+    validation_rows: Sequence[Any] | None,
+    config: TrainConfig,
+) -> TrainEnv:
+    from trainers import TrainEnv
+    from trainers.train_env import open_train_env, tasks_of
+
+    own: Any = None
+    if train_rows is None or validation_rows is None:
+        own = open_train_env(replace(config.env, id=env if isinstance(env, str) else "given", kwargs=env_args), env=env)
+
+    def side(rows: Sequence[Any] | None, tasks: Any, kwargs: Mapping[str, Any]) -> tuple[Any, Mapping[str, Any]]:
+        if rows is None:
+            return tasks, kwargs
+        if all(isinstance(row, Task) for row in rows):
+            return rows, env_args
+        env_kwargs = {**env_args, "tasks": list(rows)}
+        return tasks_of(env, env_kwargs), env_kwargs
+
+    training, train_kwargs = side(train_rows, own and own.train, own.train_kwargs if own else {})
+    # With training rows and no validation rows, the environment's own validation tasks are of another kind.
+    kept = own.validation if own and train_rows is None else None
+    validation, validation_kwargs = side(validation_rows, kept, own.validation_kwargs if own else {})
+    return TrainEnv(env, agent, training, validation, train_kwargs, validation_kwargs)
+
+
+def _rows(rows: Sequence[Any] | None, what: str) -> Sequence[Any]:
+    from trainers import ConfigError
+
+    if rows is None or not len(rows):
+        raise ConfigError(f"{what}, but train_dataset has none")
+    return rows
+
+
+def _or_none(rows: Sequence[Any] | None) -> Sequence[Any] | None:
+    return rows if rows is not None and len(rows) else None
 
 
 class AgentSFTTrainer:

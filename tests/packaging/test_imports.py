@@ -61,6 +61,7 @@ UPWARD = {
     ("rllm_gym.compat.trainer", "trainers.config.mapping"),
     ("rllm_gym.compat.trainer", "trainers.config_loading"),
     ("rllm_gym.compat.trainer", "trainers.fine_tuning.sft"),
+    ("rllm_gym.compat.trainer", "trainers.train_env"),
 }
 """Modules that import a higher package inside a function: rLLM's trainers, which need torch only when they are used."""
 

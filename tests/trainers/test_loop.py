@@ -22,11 +22,11 @@ from echo_env import EchoEnv
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from rllm_gym.agents import BaseAgent, ChatAgent
-from rllm_gym.compat import BaseEnv
+from rllm_gym.compat import AgentTrainer, BaseEnv
 from rllm_gym.core import EnvironmentFault, Episode, Outcome, Step, StopReason, Trajectory, TurnTokens
 from rllm_gym.engine import load_episodes
 from rllm_gym.samplers import ScriptedSampler
-from trainers import AgentTrainer, Callback
+from trainers import Callback
 from trainers.algorithms import Algorithm, per_episode
 from trainers.config import ConfigError
 from trainers.loop import NoTrainableEpisodes, train
