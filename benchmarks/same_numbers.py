@@ -34,7 +34,8 @@ RUNS = {
     "maths": (
         "train",
         f"{_MATH} {_RL} --algorithm.loss gspo --algorithm.kl 0.1 --algorithm.minibatches 2 --algorithm.epochs 2 "
-        "--algorithm.old-logprobs trainer --algorithm.format-penalty 0.5 --algorithm.drop-zero-variance false --entropy.bonus 0.01",
+        "--algorithm.old-logprobs trainer --algorithm.format-penalty 0.5 --algorithm.drop-zero-variance false "
+        "--entropy.bonus 0.01",
     ),
     "dpo": (
         "dpo",

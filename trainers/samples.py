@@ -122,8 +122,8 @@ def record_advantages(episodes: Iterable[Episode], samples: Iterable[Sample], ad
     parts |= {f"{name}/{one.name}": [one] for name, agents in list(parts.items()) for one in agents}
     for sample, adv_N in zip(samples, adv, strict=True):
         rest = iter(adv_N)
-        agents = parts.get(sample.episode_id, [])
-        for sequence, agent in zip(sample.sequences, sample.trajectory_S, strict=True) if agents else ():
+        agents = parts[sample.episode_id]
+        for sequence, agent in zip(sample.sequences, sample.trajectory_S, strict=True):
             for turn in sorted({turn for turn in sequence.turns if turn >= 0}):
                 step = agents[agent].steps[turn]
                 assert step.tokens is not None

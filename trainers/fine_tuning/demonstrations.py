@@ -105,8 +105,8 @@ class DemonstrationCollector:
         kwargs = dict(env.train_kwargs)
         self._env: Any = gymnasium.make(make, **kwargs) if isinstance(make, str) else make(**kwargs)
 
-    def collect(self, task: Any, seed: int, max_turns: float = float("inf")) -> Demonstration:
-        """Run one episode on a task, up to ``max_turns``. Deterministic for the same arguments."""
+    def collect(self, task: Any, seed: int) -> Demonstration:
+        """Run one episode on a task. Deterministic for the same arguments."""
         agent = self._make_agent()
         agent.reset()
         rng = random.Random(seed)
@@ -118,7 +118,7 @@ class DemonstrationCollector:
         agent.update_from_env(observation, 0.0, False, info)
         turns: list[DemonstrationTurn] = []
         done = False
-        while not done and len(turns) < max_turns:
+        while not done:
             messages = tuple(dict(message) for message in agent.chat_completions)
             reply = self._policy(self._env.unwrapped, rng, **self._policy_kwargs)
             turns.append(DemonstrationTurn(messages, reply, tools))
