@@ -22,30 +22,34 @@ if TYPE_CHECKING:
 
 _EXIT_OK, _EXIT_TERMINATED = 0, 143
 
+_MODEL_OPTIONS = """
+  --model.path PATH                         a model's folder or its name on the Hugging Face hub
+  --model.tuning lora                       or full, or qlora
+  --optimizer.lr RATE"""
+_RUN_OPTIONS = """
+  --resume                                  continue the run in --output
+  --push-to-hub USER/NAME                   upload the model to a private repository of the Hugging Face hub
+  --config FILE                             options from a YAML file, or from a recipe of this package"""
+
 _TRAIN = f"""Train a model by reinforcement learning (GRPO by default) in an environment.
 
-  --env.id ID                   the environment; rllm-gym list shows all (--env.kwargs.NAME VALUE for its arguments)
-  --dataset FILE                or rows with prompts, and
-  --reward MODULE:FUNCTION ...  reward functions with TRL's signature; --reward-weights N ... for several
-  --validation-dataset FILE     held-out rows; without it, one tenth of --dataset
-  --model.path PATH             a model's folder or its name on the Hugging Face hub
-  --model.tuning lora           or full, or qlora
-  --model.dtype float32         or bfloat16
-  --sampling.max-tokens N       longest reply in tokens
-  --algorithm.name NAME         {", ".join(ALGORITHMS)};
-                                or my_module:MY_ALGORITHM
-  --algorithm.group-size N      episodes of a task in a step
+  --env.id ID                               the environment; rllm-gym list shows all
+  --env.kwargs.NAME VALUE                   an argument of the environment
+  --dataset FILE                            or rows with prompts, and
+  --reward MODULE:FUNCTION ...              reward functions with TRL's signature; --reward-weights N ... for several
+  --validation-dataset FILE                 held-out rows; without it, one tenth of --dataset{_MODEL_OPTIONS}
+  --model.dtype float32                     or bfloat16
+  --sampling.max-tokens N                   longest reply in tokens
+  --algorithm.name NAME                     {", ".join(ALGORITHMS)};
+                                            or my_module:MY_ALGORITHM
+  --algorithm.group-size N                  episodes of a task in a step
   --algorithm.groups-per-step N
-  --optimizer.lr RATE
   --steps N
-  --validation.every N          steps between validations on tasks that are not trained on
-  --checkpoint.every N          steps between checkpoints
-  --output FOLDER               metrics, TensorBoard logs, checkpoints and the model (default: runs/train)
-  --resume                      continue the run in --output
-  --push-to-hub USER/NAME       upload the model to a private repository of the Hugging Face hub
-  --config FILE                 options from a YAML file, or from a recipe of this package
-  --dry-run                     estimate memory and print every option without running
-  --help-all                    all options, with those of --algorithm.name, --sampler.backend and --model.tuning
+  --validation.every N                      steps between validations on tasks that are not trained on
+  --checkpoint.every N                      steps between checkpoints
+  --output FOLDER                           metrics, checkpoints and the model (runs/train){_RUN_OPTIONS}
+  --dry-run                                 estimate memory and print every option without running
+  --help-all                                all options, with those of the chosen algorithm, sampler and tuning
 
 examples:
   rllm-gym train --env.id rllm/Math-v0 --model.path Qwen/Qwen2.5-0.5B-Instruct --sampling.max-tokens 512
@@ -53,37 +57,27 @@ examples:
   rllm-gym train --config frozen_lake_full --model.path runs/base/model --output runs/rl --resume
 """
 
-_SFT = """Fine-tune a model on demonstrations.
+_SFT = f"""Fine-tune a model on demonstrations.
 
-  --demonstrations.file FILE              saved episodes, chats {"messages": [...]}, or prompts with completions
-  --demonstrations.policy MODULE:FUNCTION or the episodes of a policy in --env.id
-  --model.path PATH                       a model's folder or its name on the Hugging Face hub
-  --model.tuning lora                     or full, or qlora
-  --optimizer.lr RATE
-  --epochs N                              or --steps N
-  --validation.fraction FRACTION          share of the demonstrations that is held out
-  --output FOLDER                         metrics, checkpoints and the model (default: runs/sft)
-  --resume                                continue the run in --output
-  --config FILE                           options from a YAML file, or from a recipe of this package
-  --help-all                              all options
+  --demonstrations.file FILE                saved episodes, chats {{"messages": [...]}}, or prompts with completions
+  --demonstrations.policy MODULE:FUNCTION   or the episodes of a policy in --env.id{_MODEL_OPTIONS}
+  --epochs N                                or --steps N
+  --validation.fraction FRACTION            share of the demonstrations that is held out
+  --output FOLDER                           metrics, checkpoints and the model (runs/sft){_RUN_OPTIONS}
+  --help-all                                all options
 
 examples:
   rllm-gym sft --model.path Qwen/Qwen2.5-0.5B-Instruct --demonstrations.file chats.jsonl --epochs 2
   rllm-gym sft --config frozen_lake_sft --output runs/base
 """
 
-_DPO = """Train a model on preferences: pairs of a better and a worse answer (direct preference optimization).
+_DPO = f"""Train a model on preferences: pairs of a better and a worse answer (direct preference optimization).
 
-  --preferences.file FILE         rows {"prompt", "chosen", "rejected"} of strings or messages, or saved episodes
-  --model.path PATH               a model's folder or its name on the Hugging Face hub
-  --model.tuning lora             or full, or qlora
-  --optimizer.lr RATE
-  --epochs N                      or --steps N
-  --validation.fraction FRACTION  share of the prompts that is held out
-  --output FOLDER                 metrics, checkpoints and the model (default: runs/dpo)
-  --resume                        continue the run in --output
-  --config FILE                   options from a YAML file
-  --help-all                      all options
+  --preferences.file FILE                   rows {{"prompt", "chosen", "rejected"}}, or episodes{_MODEL_OPTIONS}
+  --epochs N                                or --steps N
+  --validation.fraction FRACTION            share of the prompts that is held out
+  --output FOLDER                           metrics, checkpoints and the model (runs/dpo){_RUN_OPTIONS}
+  --help-all                                all options
 
 examples:
   rllm-gym dpo --model.path Qwen/Qwen2.5-0.5B-Instruct --preferences.file pairs.jsonl --validation.fraction 0.1
