@@ -63,11 +63,6 @@ def _ranges(hint: Any) -> Iterator[Range]:
             yield from _ranges(argument)
 
 
-def default(section: object, name: str) -> Any:
-    """Return the default of an option."""
-    return getattr(type(section)(), name)
-
-
 def raise_if_any(problems: list[str], where: str = "configuration") -> None:
     """Raise an error that lists all problems of the configuration ``where``, if there are any.
 

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
-from typing import Any, Literal
+from dataclasses import dataclass, field
+from typing import Literal
 
-from trainers.config.mapping import Variants
+from trainers.config.mapping import Variants, option_types
 from trainers.option_checks import PositiveFloat, PositiveInt
 
 
@@ -66,21 +65,16 @@ class TinyConfig:
     seed: int = 0
 
 
-def model_variants(default: str) -> Variants:
-    """Return how the options of the model depend on ``tuning``, which has this default."""
-    types = {"full": ModelConfig, "lora": LoraModelConfig, "qlora": LoraModelConfig}
+_TYPES = {"lora": LoraModelConfig, "qlora": LoraModelConfig, "full": ModelConfig}
 
-    def type_of(chosen: Mapping[str, Any]) -> type[ModelConfig]:
-        return types.get(str(chosen.get("tuning", default)), types[default])
-
-    def owners(option: str) -> list[str]:
-        return [
-            f"model.tuning={tuning}"
-            for tuning, kind in types.items()
-            if option.partition(".")[0] in {entry.name for entry in fields(kind)}
-        ]
-
-    return Variants(type_of, ("tuning",), owners)
+MODEL_VARIANTS = Variants(
+    lambda chosen: _TYPES.get(str(chosen.get("tuning")), LoraModelConfig),
+    ("tuning",),
+    lambda option: [
+        f"model.tuning={tuning}" for tuning, kind in _TYPES.items() if option.partition(".")[0] in option_types(kind)
+    ],
+)
+"""How the options of the model depend on ``tuning``."""
 
 
 def lora_of(model: ModelConfig) -> LoraConfig:

@@ -8,7 +8,7 @@ from typing import Literal
 from trainers.config.checkpoint import CheckpointConfig
 from trainers.config.loggers import check_loggers
 from trainers.config.mapping import switched_by
-from trainers.config.model import LoraModelConfig, ModelConfig, model_variants
+from trainers.config.model import MODEL_VARIANTS, LoraModelConfig, ModelConfig
 from trainers.config.optimizer import OptimizerConfig
 from trainers.option_checks import Fraction, PositiveInt, check_ranges
 
@@ -68,7 +68,7 @@ class OfflineConfig:
     seed: int = 0
     resume: bool = False
     """Resume from the newest complete checkpoint in ``output``; start from the beginning if there is none."""
-    model: ModelConfig = field(default_factory=LoraModelConfig, metadata={"variants": model_variants("lora")})
+    model: ModelConfig = field(default_factory=LoraModelConfig, metadata={"variants": MODEL_VARIANTS})
     length: LengthConfig = field(default_factory=LengthConfig)
     validation: HeldOutFilesConfig | HeldOutConfig | None = field(
         default=None,

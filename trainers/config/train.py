@@ -13,7 +13,7 @@ from trainers.config.entropy import EntropyConfig
 from trainers.config.env import EnvConfig, SamplingConfig, check_env
 from trainers.config.loggers import check_loggers
 from trainers.config.mapping import Variants
-from trainers.config.model import LoraModelConfig, ModelConfig, check_model, model_variants
+from trainers.config.model import MODEL_VARIANTS, LoraModelConfig, ModelConfig, check_model
 from trainers.config.optimizer import OptimizerConfig
 from trainers.config.roles import OpponentsConfig, Roles, check_roles, opponent_warnings
 from trainers.config.sampler import check_sampler
@@ -69,7 +69,7 @@ class TrainConfig:
     """Options of the roles of the workflow ``env.agent``, by name: ``adapter``, ``max_tokens`` and ``copies`` of
     each. Roles that are not mentioned use the shared weights and are trained. On the command line
     ``--roles.NAME.adapter own`` sets one option, and ``--roles JSON`` replaces all roles of the file."""
-    model: ModelConfig = field(default_factory=LoraModelConfig, metadata={"variants": model_variants("lora")})
+    model: ModelConfig = field(default_factory=LoraModelConfig, metadata={"variants": MODEL_VARIANTS})
     sampler: SamplerOptions = field(
         default_factory=SamplerOptions,
         metadata={"variants": Variants(sampler_registry.options_type, ("backend",), sampler_registry.owners_of)},

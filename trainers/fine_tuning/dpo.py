@@ -141,7 +141,7 @@ def _run(config: DpoConfig, run: OfflineRun, learner: Learner, data: _Data) -> D
         _fill_reference(config, run, learner, data, order.span(0, min(total, len(data.train))))
     run.memory = {"ref_train": data.ref_train, "ref_held_out": data.ref_held_out}
     if data.held_out:
-        run.log_start(run.validate(lambda: _measure(learner, data, loss)) if run.step == 0 else {})
+        run.validate_start(lambda: _measure(learner, data, loss))
     while run.step < run.steps:
         start = run.step * config.pairs_per_step
         chosen = order.span(start, min(start + config.pairs_per_step, total))

@@ -136,10 +136,10 @@ class OfflineRun:
             self.save_model("best_model")
         return dict(self.validation)
 
-    def log_start(self, row: Mapping[str, Any]) -> None:
-        """Log the row of step 0: the evaluation before training."""
-        if self.step == 0 and row:
-            self._log.write(0, row)
+    def validate_start(self, measure: Callable[[], dict[str, float]]) -> None:
+        """Log the evaluation before training, unless the run was resumed."""
+        if self.step == 0:
+            self._log.write(0, self.validate(measure))
 
     def log(self, row: Mapping[str, Any]) -> None:
         """Write the metrics of the current step, including its duration.

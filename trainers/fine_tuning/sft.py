@@ -146,8 +146,8 @@ def _run(
     held_out: Sequence[SftExample],
     rule: _StopRule | None,
 ) -> SftResult:
-    if run.step == 0 and held_out:
-        run.log_start(run.validate(lambda: _measure(learner, held_out)))
+    if held_out:
+        run.validate_start(lambda: _measure(learner, held_out))
     stopped = bool(run.memory.get("stopped", False))
     # Position in the data: number of demonstrations considered so far, including those left out.
     examples.position = run.memory.get("position", 0)
