@@ -172,12 +172,6 @@ def test_all_problems_are_listed_at_once() -> None:
     assert len(str(error.value).splitlines()) == 4
 
 
-def test_a_learning_rate_too_low_for_lora_gives_a_warning() -> None:
-    (warning,) = validate(config(optimizer={"lr": 5e-7}))
-    assert "5e-07 with LoRA" in warning
-    assert validate(config(optimizer={"lr": 5e-7}, model={"path": "x", "tuning": "full"})) == []
-
-
 FINE_TUNING: list[tuple[dict[str, Any], str]] = [
     ({}, "either demonstrations.file or demonstrations.policy"),
     ({"demonstrations": {"file": "a", "policy": "b:c"}}, "file='a' is not an option here"),

@@ -113,7 +113,7 @@ def test_schedules() -> None:
     assert cosine[-1] == pytest.approx(0.2)
 
 
-def test_a_learning_rate_too_high_for_full_fine_tuning_gives_a_warning(folder: Path) -> None:
+def test_a_learning_rate_too_high_for_full_fine_tuning_or_too_low_for_lora_gives_a_warning(folder: Path) -> None:
     with torch.device("meta"):
         real = torch.nn.Linear(8000, 8000)
     assert "64 M weights" in str(rate_warning(real, OptimizerConfig(lr=2e-4)))
@@ -121,6 +121,7 @@ def test_a_learning_rate_too_high_for_full_fine_tuning_gives_a_warning(folder: P
     assert rate_warning(Policy(ModelConfig(str(folder), "full")).model, OptimizerConfig(lr=5e-4)) is None
     real.weight.requires_grad_(False)  # adapters: only a part is trained
     assert rate_warning(real, OptimizerConfig(lr=2e-4)) is None
+    assert "5e-07 with LoRA" in str(rate_warning(real, OptimizerConfig(lr=5e-7)))
 
 
 def test_without_bitsandbytes_the_install_command_is_named(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -191,31 +191,52 @@ def _clip(logp_N: Tensor, batch: MicroBatch, options: ClipOptions) -> tuple[Tens
 
 
 def _gspo(logp_N: Tensor, batch: MicroBatch, options: GspoOptions) -> tuple[Tensor, Tensor]:
-    """The clipped ratio of the whole sequence."""
-    old_N, adv_N, sequence_N = batch.old_logp_N, batch.targets["adv"], batch.sequence_N
-    return sequence_surrogate(logp_N, old_N, adv_N, sequence_N, low=options.clip_low, high=options.clip_high)
+    """The clipped ratio of the whole sequence.
+
+    To the power of one over its length, in the per-token form (Zheng et al. 2025, equation 14, GSPO-token): the value
+    of the sequence's ratio with the gradient of the token's log-prob. With one advantage per sequence and equally
+    weighted sequences it is equation 5.
+    """
+    ratio_N = sequence_ratio(logp_N, batch.old_logp_N, batch.sequence_N) * (logp_N - logp_N.detach()).exp()
+    return _clipped(ratio_N, batch.targets["adv"], options.clip_low, options.clip_high)
 
 
 def _cispo(logp_N: Tensor, batch: MicroBatch, options: CispoOptions) -> tuple[Tensor, Tensor]:
-    """The clipped ratio as a weight, so that every token keeps a gradient."""
-    old_N, adv_N = batch.old_logp_N, batch.targets["adv"]
-    return clipped_weight(logp_N, old_N, adv_N, low=options.clip_low, high=options.clip_high)
+    """The clipped ratio as a weight, so that every token keeps a gradient.
+
+    ``-clip(ratio, 1 - low, 1 + high) * A * logp``, without gradient through the weight: MiniMax-M1 2025, equation 4.
+    """
+    ratio_N = (logp_N - batch.old_logp_N).exp().detach()
+    weight_N = ratio_N.clamp(1 - options.clip_low, 1 + options.clip_high)
+    return -weight_N * batch.targets["adv"] * logp_N, (ratio_N - weight_N).sign()
 
 
 def _dppo(logp_N: Tensor, batch: MicroBatch, options: DppoOptions) -> tuple[Tensor, Tensor]:
-    """Drops tokens by how far their probability changed."""
+    """Drops tokens by how far their probability changed.
+
+    ``-ratio * A`` without tokens whose probability has risen by more than ``clip_high`` with a positive advantage, or
+    fallen by more than ``clip_low`` with a negative one (total variation of the token alone; Qi et al. 2026).
+    """
     old_N, adv_N = batch.old_logp_N, batch.targets["adv"]
-    return divergence_masked(logp_N, old_N, adv_N, low=options.clip_low, high=options.clip_high)
+    moved_N = (logp_N.exp() - old_N.exp()).detach()
+    dropped_N = ((adv_N > 0) & (moved_N > options.clip_high)) | ((adv_N < 0) & (moved_N < -options.clip_low))
+    # Not multiplied by a mask: the ratio of a dropped token may be infinite, and so its gradient.
+    log_ratio_N = (logp_N - old_N).masked_fill(dropped_N, 0.0)
+    loss_N = (-log_ratio_N.exp() * adv_N).masked_fill(dropped_N, 0.0)
+    return loss_N, moved_N.sign().masked_fill(~dropped_N, 0.0)
 
 
 def _reinforce(logp_N: Tensor, batch: MicroBatch, options: ReinforceOptions) -> tuple[Tensor, Tensor]:
-    """The ratio as a truncated weight."""
-    found = weighted_reinforce(logp_N, batch.old_logp_N, batch.targets["adv"])
+    """The ratio as a truncated weight.
+
+    ``-ratio * A * logp``, without gradient through the weight.
+    """
+    log_ratio_N = (logp_N - batch.old_logp_N).detach()
+    loss_N, nothing_N = -log_ratio_N.exp() * batch.targets["adv"] * logp_N, logp_N.new_zeros(len(logp_N))
     bounds = _bounds(options)
     if "old_logp" not in batch.targets or bounds is None:
-        return found  # the ratio is that to the sampler, which `corrected` limits
-    log_ratio_N = (logp_N - batch.old_logp_N).detach()
-    return found[0] * (math.log(bounds[1]) - log_ratio_N).clamp(max=0.0).exp(), found[1]
+        return loss_N, nothing_N  # the ratio is that to the sampler, which `corrected` limits
+    return loss_N * (math.log(bounds[1]) - log_ratio_N).clamp(max=0.0).exp(), nothing_N
 
 
 # The largest importance weight for a difference between trainer and sampler, unless ``importance_cap`` has another.
@@ -276,69 +297,6 @@ def clipped_surrogate(
         Loss per token, and the bound that removed its gradient: 1.0, -1.0 or 0.0.
     """
     return _clipped((logp_N - old_logp_N).exp(), adv_N, low, high)
-
-
-def sequence_surrogate(
-    logp_N: Tensor, old_logp_N: Tensor, adv_N: Tensor, sequence_N: Tensor, *, low: float, high: float
-) -> tuple[Tensor, Tensor]:
-    """Compute GSPO's loss: the clipped objective with the ratio of the whole sequence, to the power of one over its
-    length.
-
-    This is the per-token form (Zheng et al. 2025, equation 14, GSPO-token): the value of the sequence's ratio with
-    the gradient of the token's log-prob. With one advantage per sequence and equally weighted sequences it is
-    equation 5.
-
-    Returns:
-        Loss per token, and the bound that removed its gradient: 1.0, -1.0 or 0.0.
-    """
-    ratio_N = sequence_ratio(logp_N, old_logp_N, sequence_N) * (logp_N - logp_N.detach()).exp()
-    return _clipped(ratio_N, adv_N, low, high)
-
-
-def clipped_weight(
-    logp_N: Tensor, old_logp_N: Tensor, adv_N: Tensor, *, low: float, high: float
-) -> tuple[Tensor, Tensor]:
-    """Compute CISPO's loss ``-clip(ratio, 1 - low, 1 + high) * A * logp``, without gradient through the weight.
-
-    MiniMax-M1 2025, equation 4.
-
-    Returns:
-        Loss per token, and the bound that clipped its weight: 1.0, -1.0 or 0.0.
-    """
-    ratio_N = (logp_N - old_logp_N).exp().detach()
-    weight_N = ratio_N.clamp(1 - low, 1 + high)
-    return -weight_N * adv_N * logp_N, (ratio_N - weight_N).sign()
-
-
-def divergence_masked(
-    logp_N: Tensor, old_logp_N: Tensor, adv_N: Tensor, *, low: float, high: float
-) -> tuple[Tensor, Tensor]:
-    """Compute DPPO's loss ``-ratio * A`` without tokens whose probability has already moved too far.
-
-    A token is dropped if its probability has risen by more than ``high`` with a positive advantage, or fallen by more
-    than ``low`` with a negative one (total variation of the token alone; Qi et al. 2026).
-
-    Returns:
-        Loss per token, and 1.0 or -1.0 where the token was dropped: its probability rose or fell too far.
-    """
-    moved_N = (logp_N.exp() - old_logp_N.exp()).detach()
-    dropped_N = ((adv_N > 0) & (moved_N > high)) | ((adv_N < 0) & (moved_N < -low))
-    # Not multiplied by a mask: the ratio of a dropped token may be infinite, and so its gradient.
-    log_ratio_N = (logp_N - old_logp_N).masked_fill(dropped_N, 0.0)
-    loss_N = (-log_ratio_N.exp() * adv_N).masked_fill(dropped_N, 0.0)
-    return loss_N, moved_N.sign().masked_fill(~dropped_N, 0.0)
-
-
-def weighted_reinforce(logp_N: Tensor, old_logp_N: Tensor, adv_N: Tensor) -> tuple[Tensor, Tensor]:
-    """Compute REINFORCE with importance weights: ``-ratio * A * logp``, without gradient through the weight.
-
-    :func:`corrected` limits the weight.
-
-    Returns:
-        Loss per token, and 0.0: nothing is clipped.
-    """
-    weight_N = (logp_N - old_logp_N).exp().detach()
-    return -weight_N * adv_N * logp_N, logp_N.new_zeros(len(logp_N))
 
 
 def sequence_ratio(logp_N: Tensor, old_logp_N: Tensor, sequence_N: Tensor) -> Tensor:
