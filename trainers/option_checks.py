@@ -56,7 +56,7 @@ def check_ranges(section: Any, problems: list[str], prefix: str = "") -> None:
 
 
 def _ranges(hint: Any) -> Iterator[Range]:
-    for argument in (*getattr(hint, "__metadata__", ()), *get_args(hint)):
+    for argument in get_args(hint):
         if isinstance(argument, Range):
             yield argument
         elif get_origin(hint) in (Union, UnionType):
