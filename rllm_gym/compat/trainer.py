@@ -9,7 +9,7 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rllm_gym.agents import BaseAgent, ChatAgent
 from rllm_gym.compat.agents import LegacyAgentAdapter
@@ -19,9 +19,6 @@ from rllm_gym.compat.legacy_workflow import LegacyWorkflowAdapter
 from rllm_gym.compat.rollout import RolloutEngine
 from rllm_gym.compat.workflows import Workflow
 from rllm_gym.core import Task
-
-if TYPE_CHECKING:
-    from trainers import TrainConfig, TrainEnv
 
 _log = logging.getLogger(__name__)
 
@@ -113,7 +110,7 @@ class AgentTrainer:
 
 
 def _agent(
-    agent_class: type[BaseAgent], arguments: Mapping[str, Any], config: TrainConfig, *, new_environment: bool
+    agent_class: type[BaseAgent], arguments: Mapping[str, Any], config: Any, *, new_environment: bool
 ) -> Callable[[], BaseAgent]:
     def agent() -> BaseAgent:
         instance = agent_class(**arguments)
@@ -127,11 +124,11 @@ def _agent(
 def _workflow_env(
     workflow_class: type[Workflow],
     arguments: dict[str, Any],
-    config: TrainConfig,
+    config: Any,
     train_rows: Sequence[Any] | None,
     validation_rows: Sequence[Any] | None,
     retry_limit: int,
-) -> TrainEnv:
+) -> Any:
     from trainers import TrainEnv
 
     limit = config.sampling.max_response_tokens or config.sampling.max_tokens
@@ -151,8 +148,8 @@ def _legacy_env(
     agent: Callable[[], BaseAgent],
     train_rows: Sequence[Any] | None,
     validation_rows: Sequence[Any] | None,
-    config: TrainConfig,
-) -> TrainEnv:
+    config: Any,
+) -> Any:
     from trainers import TrainEnv
 
     rows = _rows(train_rows, f"{env_class.__name__} is created from task rows")
@@ -166,8 +163,8 @@ def _gym_env(
     agent: Callable[[], BaseAgent],
     train_rows: Sequence[Any] | None,
     validation_rows: Sequence[Any] | None,
-    config: TrainConfig,
-) -> TrainEnv:
+    config: Any,
+) -> Any:
     from trainers import TrainEnv
     from trainers.train_env import open_train_env, tasks_of
 
