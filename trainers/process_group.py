@@ -151,7 +151,7 @@ def limit_threads(number: int | None = None) -> Iterator[None]:
     ``OMP_NUM_THREADS``, or 1 without it: on a busy machine torch's own default is many times slower.
     """
     before = torch.get_num_threads()
-    torch.set_num_threads(number or int(os.environ.get("OMP_NUM_THREADS") or 1))
+    torch.set_num_threads(number or int(os.environ.get("OMP_NUM_THREADS", "").partition(",")[0] or 1))
     try:
         yield
     finally:
