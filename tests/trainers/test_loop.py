@@ -469,13 +469,13 @@ def test_agent_trainer_accepts_the_arguments_of_rllm(tmp_path: Path, old_environ
 
 
 def test_agent_trainer_accepts_a_mapping_and_names_unsupported_options(tmp_path: Path) -> None:
-    trainer = AgentTrainer(ChatAgent, EchoEnv, config={"model": {"path": "x"}, "steps": 3})
+    trainer = AgentTrainer(agent_class=ChatAgent, env_class=EchoEnv, config={"model": {"path": "x"}, "steps": 3})
     assert trainer.config.steps == 3
     assert isinstance(trainer.train_env, TrainEnv)
     with pytest.raises(ConfigError, match=r"trainer.* is not an option"):
-        AgentTrainer(ChatAgent, EchoEnv, config={"trainer": {"total_epochs": 3}})
+        AgentTrainer(agent_class=ChatAgent, env_class=EchoEnv, config={"trainer": {"total_epochs": 3}})
     with pytest.raises(ConfigError, match="train_dataset has none"):
-        AgentTrainer(OldAgent, OldEnv, config={"model": {"path": "x"}})
+        AgentTrainer(agent_class=OldAgent, env_class=OldEnv, config={"model": {"path": "x"}})
 
 
 def test_the_configuration_can_be_imported_without_torch() -> None:
