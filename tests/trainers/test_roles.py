@@ -321,7 +321,7 @@ IMPOSSIBLE: list[tuple[dict[str, Any], str]] = [
     ({"model": {"tuning": "full"}, "roles": {"solver": {"adapter": "own"}}}, "model.tuning=lora"),
     ({"roles": {"base": {}}}, "roles.base"),
     ({"roles": {"a.b": {}}}, "roles.a.b"),
-    ({"roles": {"solver": {"max_tokens": 0}}}, "at least 1"),
+    ({"roles": {"solver": {"max_tokens": 0}}}, "roles.solver.max_tokens=0 must be above 0"),
     ({"roles": {"judge": {"copies": {}}, "solver": {"copies": {}}}}, "all have copies; only one role can"),
     ({"roles": {"judge": {"copies": {"every": 0}}}}, r"roles.judge.copies.every"),
     ({"roles": {"judge": {"copies": {}, "adapter": "own"}}}, "roles.judge.adapter=own"),
