@@ -472,8 +472,10 @@ def test_agent_trainer_accepts_a_mapping_and_names_unsupported_options(tmp_path:
     trainer = AgentTrainer(agent_class=ChatAgent, env_class=EchoEnv, config={"model": {"path": "x"}, "steps": 3})
     assert trainer.config.steps == 3
     assert isinstance(trainer.train_env, TrainEnv)
-    with pytest.raises(ConfigError, match=r"trainer.* is not an option"):
-        AgentTrainer(agent_class=ChatAgent, env_class=EchoEnv, config={"trainer": {"total_epochs": 3}})
+    with pytest.raises(ConfigError, match=r"no_such.* is not an option"):
+        AgentTrainer(
+            agent_class=ChatAgent, env_class=EchoEnv, config={"model": {"path": "x"}, "no_such": {"epochs": 3}}
+        )
     with pytest.raises(ConfigError, match="train_dataset has none"):
         AgentTrainer(agent_class=OldAgent, env_class=OldEnv, config={"model": {"path": "x"}})
 
