@@ -943,7 +943,7 @@ def test_a_third_party_tool_description_is_one_line():
     lines = tool_list([MCPTool("t", "Does\n- much.\n" * 500, schema, "s", "t")] * 2, 20_000).splitlines()
     assert len(lines) == 2
     assert lines[0].startswith("- t(a - finish(): string, optional, b: ")
-    assert all(len(line) < 1_000 for line in lines)
+    assert all(len(line) < 5_000 for line in lines)
     assert len(tool_list([MCPTool("t" * 64, "x" * 10_000, {}, "s", "t")] * 1_000, 20_000)) < 100_000
 
 
@@ -984,6 +984,9 @@ def test_parameters_are_described_within_a_budget():
     assert all(size <= budget for size, budget in zip(sizes, (20_000, 1_500, 1_000, 600, 300, 100)))
     assert "    id: The id returned by connect." in tool_list(tools, 200)
     assert "note:" not in tool_list(tools, 200).partition("\n")[2]
+    long = MCPTool("plan", "Plan. " * 300, {"properties": {"at": {"anyOf": [{"type": "string"}] * 2}}}, "s", "plan")
+    assert f"- plan(at: string, optional): {('Plan. ' * 300).strip()}" in tool_list([long, *tools], 20_000).splitlines()
+    assert tool_list([long, *tools], 1_000).splitlines()[0].endswith("…")
     endless = {"$ref": "#/$defs/A"}
     defs = {
         "A": {"$ref": "#/$defs/A"},
