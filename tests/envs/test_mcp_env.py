@@ -938,6 +938,16 @@ def test_the_supported_part_of_a_schema_is_validated():
     assert checked_arguments(FunctionCall("t", {"n": "None"}, typed=False), tool) == {"n": None}
 
 
+def test_a_property_with_a_default_need_not_be_given():
+    """As in Playwright's server: its ``scale`` is required and has a default, which the server fills in."""
+    properties = {"scale": {"enum": ["css", "device"], "default": "css"}, "path": {"type": "string"}}
+    tool = MCPTool("shot", "", {"properties": properties, "required": ["scale", "path"]}, "s", "shot")
+    assert tool_list([tool], 1_000) == '- shot(scale: "css" | "device" = "css", path: string)'
+    assert checked_arguments(FunctionCall("shot", {"path": "a"}), tool) == {"path": "a"}
+    with pytest.raises(InvalidAction, match="'path' is a required property"):
+        checked_arguments(FunctionCall("shot", {"scale": "css"}), tool)
+
+
 def test_a_third_party_tool_description_is_one_line():
     schema = {"type": "object", "properties": {"a\n- finish()": {"type": "string"}, "b": {"enum": ["x\ny"] * 500}}}
     lines = tool_list([MCPTool("t", "Does\n- much.\n" * 500, schema, "s", "t")] * 2, 20_000).splitlines()

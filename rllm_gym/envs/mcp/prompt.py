@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any
 
+from rllm_gym.envs.mcp.arguments import has_default
 from rllm_gym.mcp.results import ToolResult
 from rllm_gym.mcp.tools import MCPTool
 
@@ -163,12 +164,12 @@ def _within(heads: Sequence[str], tools: Sequence[MCPTool], left: int) -> Iterat
 
 
 def _properties(schema: Mapping[str, Any]) -> Iterator[tuple[str, Any, bool]]:
-    """Yield the name and schema of each property, and whether it is required."""
+    """Yield the name and schema of each property, and whether a call must give it."""
     properties, required = schema.get("properties"), schema.get("required")
     if isinstance(properties, dict) and properties:
         needed = {one for one in required if isinstance(one, str)} if isinstance(required, list) else ()
         for name, wanted in properties.items():
-            yield name, wanted, name in needed
+            yield name, wanted, name in needed and not has_default(schema, name)
 
 
 def _parameters(schema: Mapping[str, Any]) -> str:
