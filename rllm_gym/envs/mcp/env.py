@@ -27,6 +27,7 @@ from rllm_gym.core import (
 from rllm_gym.data import Taskset, load_tasks
 from rllm_gym.envs.mcp.arguments import ValidationBudget, checked_arguments
 from rllm_gym.envs.mcp.domains import TEMPLATES, ToolTaskTemplate
+from rllm_gym.envs.mcp.images import MAX_IMAGES, check_available, data_urls
 from rllm_gym.envs.mcp.prompt import (
     ENDINGS,
     EXAMPLE,
@@ -119,6 +120,8 @@ class MCPEnv(AsyncTextEnv):
     until then), ``check_components: dict[str, float]``, the named components of a check at the end (else empty),
     ``check_error: str``, the assertion that failed in a check, or why it has not finished (else ``""``), and
     ``template: str`` of a built-in task (``""`` for rows). ``tools`` from ``reset`` contains the schemas of all tools.
+    With ``max_images``, ``images: str`` is a JSON list of ``data:`` URLs: the pictures in the results of this turn, in
+    order.
 
     ## Arguments
 
@@ -163,6 +166,8 @@ class MCPEnv(AsyncTextEnv):
         check_timeout: Time limit in seconds for a check.
         max_calls: Most calls in one reply, 1 to 32.
         max_result_chars: Longest result of a call in an observation, at least 100.
+        max_images: Pictures of a turn's results that ``info["images"]`` contains for models that take them, 0 to 16.
+            ``MCPAgent`` adds them to the observation. Without them, pictures are only described.
         max_turns: Number of replies.
         invalid_action_penalty: Subtracted from the reward on every turn whose calls were not sent.
         max_observation_chars: Bound of the observation space, at least 10,000.
@@ -203,6 +208,7 @@ class MCPEnv(AsyncTextEnv):
         check_timeout: float = 30.0,
         max_calls: int = 16,
         max_result_chars: int = 8_000,
+        max_images: int = 0,
         max_turns: int = 40,
         invalid_action_penalty: float = 0.0,
         max_observation_chars: int = 100_000,
@@ -214,6 +220,9 @@ class MCPEnv(AsyncTextEnv):
         _check_count("max_result_chars", max_result_chars, MIN_RESULT_CHARS)
         _check_count("max_observation_chars", max_observation_chars, MIN_OBSERVATION_CHARS)
         _check_count("max_tools_chars", max_tools_chars, MIN_TOOLS_CHARS)
+        _check_count("max_images", max_images, 0, MAX_IMAGES)
+        if max_images:
+            check_available()
         if not isinstance(tools_in_prompt, bool):
             raise ValueError(f"tools_in_prompt={tools_in_prompt!r} must be True or False")
         _check_seconds("check_timeout", check_timeout)
@@ -248,7 +257,7 @@ class MCPEnv(AsyncTextEnv):
         )
         self._pool, self._users, self._owns_users = pool, users, isinstance(user_model, str)
         self.tools_in_prompt, self.max_calls, self.max_result_chars = tools_in_prompt, max_calls, max_result_chars
-        self.max_tools_chars = max_tools_chars
+        self.max_tools_chars, self.max_images = max_tools_chars, max_images
         self.call_timeout, self.check_timeout = call_timeout, check_timeout
         # Calls of a reply run at the same time; a server may have to start again. A function that plays the user has
         # the deadline of a check, and is followed by one.
@@ -260,6 +269,7 @@ class MCPEnv(AsyncTextEnv):
         self._available_tools: dict[str, MCPTool] = {}
         self._calls = ToolCallLog()
         self._log: list[tuple[str, str]] = []
+        self._images: list[str] = []
         self._errors, self._answer, self._template = 0, "", ""
         self._graded = FAILED
 
@@ -267,7 +277,7 @@ class MCPEnv(AsyncTextEnv):
 
     async def _async_begin(self, task: Task) -> str:
         await self._async_end()
-        self._calls, self._log = ToolCallLog(), []
+        self._calls, self._log, self._images = ToolCallLog(), [], []
         self._errors, self._answer, self._graded = 0, "", FAILED
         self._instance = case = await self._instance_of(task)
         seed = int(self.np_random.integers(2**31)) if case.seed is None else case.seed
@@ -357,6 +367,7 @@ class MCPEnv(AsyncTextEnv):
         return result
 
     async def _async_act(self, action: str) -> Outcome:
+        self._images = []
         reply = parse_tool_calls(action)
         if not reply.calls:
             if not reply.text:
@@ -368,6 +379,9 @@ class MCPEnv(AsyncTextEnv):
         if ending is not None:
             return await self._end(ending)
         results = await self._run(prepared)
+        images = [image for result in results for image in result.images]
+        if images and self.max_images:
+            self._images = await asyncio.to_thread(data_urls, images, self.max_images)
         changes = await self._changes_of_tools()
         observation = results_text(
             [(tool.name, result) for (tool, _), result in zip(prepared, results)],
@@ -482,6 +496,9 @@ class MCPEnv(AsyncTextEnv):
         info["check_components"] = dict(self._graded.components)
         info["check_error"] = self._graded.error
         info["template"] = self._template
+        if self.max_images:
+            # A reply without an action leaves those of the turn before.
+            info["images"] = json.dumps([] if info["invalid_action"] else self._images)
 
     @property
     def available_tools(self) -> Mapping[str, MCPTool]:
