@@ -47,7 +47,7 @@ from rllm_gym.envs.mcp.task_instance import (
     ToolEpisodeEnd,
     ToolTaskInstance,
 )
-from rllm_gym.envs.mcp.user import MAX_ASKED, SimulatedUser, UserFactory, UserLost, bounded
+from rllm_gym.envs.mcp.user import MAX_ASKED, SimulatedUser, UserFactory, UserLost, UserTools, bounded
 from rllm_gym.envs.mcp.workspace_alias import WorkspaceAlias
 from rllm_gym.envs.task_templates import TemplateTaskRow, choose_templates, template_tasks
 from rllm_gym.envs.transcript import transcript
@@ -135,8 +135,8 @@ class MCPEnv(AsyncTextEnv):
             [{"command", "args", "env"} | {"url"} | {"in_process": "module:function"}], "answer": {"type", "value"},
             "check": "module:function"}``, with optional ``infeasible``, ``tools`` (names of the offered tools),
             ``workspace`` (``{path: text | {"base64"}}``), ``setup`` (``"module:function"``, called with the workspace,
-            seed and data before the servers start), ``user`` (a simulated user: a list of texts, ``{"scenario"}`` or
-            ``"module:function"``) and ``data``, or ``{"template", "seed", "difficulty"}``.
+            seed and data before the servers start), ``user`` (a simulated user: a list of texts, ``{"scenario",
+            "tools"}`` or ``"module:function"``) and ``data``, or ``{"template", "seed", "difficulty"}``.
             ``check(state)`` gets a :class:`~rllm_gym.envs.mcp.ToolState`. It returns a truth value or a number from 0
             to 1, or a pair of it and named components (``{name: number from 0 to 1}``). In Python, servers, checks and
             setups may be objects. Rows run programs on this machine, so use only rows that you trust; rows from the hub
@@ -284,8 +284,9 @@ class MCPEnv(AsyncTextEnv):
         try:
             self._session = session = await self._open(case, seed)
             self._name = WorkspaceAlias(session.workspace)
-            self._user = case.user(self._users, lambda: int(self.np_random.integers(2**63)))
-            self._available_tools = _available_tools(session.tools, case.tools, self._endings)
+            tools = self._tools_of_user(session, case)
+            self._user = case.user(self._users, lambda: int(self.np_random.integers(2**63)), tools)
+            self._available_tools = _available_tools(_of_model(session.tools, case), case.tools, self._endings)
             opening = await self._first_message()
             observation = self._first_observation(session, case, opening)
             await case.try_check(task.task_id, session)
@@ -302,10 +303,35 @@ class MCPEnv(AsyncTextEnv):
         """The tools that end the episode: a conversation is ended by its user."""
         return ENDINGS if self._user is None else ()
 
+    def _tools_of_user(self, session: ToolSession, case: ToolTaskInstance) -> UserTools | None:
+        """Return the tools of the user, ``None`` if it has none.
+
+        Raises:
+            TaskError: A server has no such tool.
+        """
+        tools = {tool.name: tool for tool in session.tools if _is_of_user(tool, case)}
+        known = {name for tool in tools.values() for name in (tool.name, tool.remote_name)}
+        for name in case.user_tools:
+            if not name.endswith("*") and name not in known:
+                names = ", ".join(tool.name for tool in session.tools)
+                raise TaskError(f"its servers have no tool {name!r} for its user; they have {names}")
+        if not tools:
+            return None
+
+        async def make_call(name: str, arguments: dict[str, Any]) -> ToolResult:
+            result = await session.call(name, arguments, timeout=self.call_timeout)
+            self._calls.add(name, arguments, result, by_user=True)
+            return self._name.hidden(result)
+
+        return UserTools(tools, make_call)
+
     async def _first_message(self) -> str | None:
         if self._user is None:
             return None
         message = await self._user.reply(())
+        assert self._session is not None
+        if self._session.lost:
+            raise EnvironmentFault("a server ended in a call of the user, before the conversation began", kind="user")
         if message is None:
             raise EnvironmentFault("the user ended the conversation before it began", kind="user")
         self._calls.messages.append({"role": "user", "content": message})
@@ -406,6 +432,10 @@ class MCPEnv(AsyncTextEnv):
             except UserLost as lost:
                 _logger.warning("%s; the episode ends unsolved", lost)
                 return Outcome(USER_LOST, {"task": 0.0}, True, info={"stop_reason": StopReason.USER_LOST.value})
+            assert self._session is not None
+            if self._session.lost:  # in a call of the user, which does what the model says
+                reason = {"stop_reason": StopReason.SERVER_LOST.value}
+                return Outcome(LOST.strip(), {"task": 0.0}, terminated=True, info=reason)
             if message is not None:
                 messages.append({"role": "user", "content": message})
                 return Outcome(user_message(message), {"task": 0.0})
@@ -458,7 +488,9 @@ class MCPEnv(AsyncTextEnv):
         if not await self._session.refresh():
             return ""
         before = self._available_tools
-        self._available_tools = _offered(self._session.tools, self._instance.tools, self._endings)
+        self._available_tools = _offered(
+            _of_model(self._session.tools, self._instance), self._instance.tools, self._endings
+        )
         longest: int = self.observation_space.max_length // 3  # type: ignore[attr-defined]
         return changed_tools(before, self._available_tools, self.max_tools_chars)[:longest]
 
@@ -490,7 +522,7 @@ class MCPEnv(AsyncTextEnv):
         return tools_json(self._available_tools.values())
 
     def _add_info(self, info: dict[str, Any]) -> None:
-        info["tools_called"] = len(self._calls.calls)
+        info["tools_called"] = sum(not call.by_user for call in self._calls.calls)
         info["tool_errors"] = self._errors
         info["answer"] = self._answer
         info["check_components"] = dict(self._graded.components)
@@ -551,6 +583,20 @@ def _check_count(name: str, value: Any, minimum: int, maximum: int | None = None
 def _check_seconds(name: str, value: Any) -> None:
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < float("inf"):
         raise ValueError(f"{name}={value!r} must be a number of seconds > 0")
+
+
+def _is_of_user(tool: MCPTool, case: ToolTaskInstance) -> bool:
+    names = (tool.name, tool.remote_name)
+    return any(
+        name.startswith(given[:-1]) if given.endswith("*") else name == given
+        for given in case.user_tools
+        for name in names
+    )
+
+
+def _of_model(tools: Sequence[MCPTool], case: ToolTaskInstance) -> list[MCPTool]:
+    """Return the tools without those of the user."""
+    return [tool for tool in tools if not _is_of_user(tool, case)]
 
 
 def _available_tools(
