@@ -71,29 +71,30 @@ def test_the_same_seed_gives_the_same_page(button: Any) -> None:
     assert first == again != other
 
 
-@pytest.mark.parametrize(
-    ("reply", "message"),
-    [
-        ("goto('javascript:core.endEpisode(1,false)')", "only http:// and https://"),
-        ("goto(' java\\nscript:core.endEpisode(1,false)')", "only http:// and https://"),
-        ("goto('file:///etc/passwd')", "only http:// and https://"),
-        ("upload_file('13', '/etc/passwd')", "There is no action"),
-        ("mouse_upload_file(1, 2, '/etc/passwd')", "There is no action"),
-        ("__import__('os')", "There is no action"),
-        ("click()", "missing a required argument"),
-        ("click('1', nothing='left')", "unexpected keyword"),
-        ("scroll('nan', 0)", "not a number"),
-        ("noop(1e9)", "at most"),
-        ("noop(page.close())", "no number"),
-        ("click('1'); click('2')", "more than one"),
-        ("I am done.", "no action"),
-    ],
-)
-def test_replies_that_are_no_action_change_nothing(button: Any, reply: str, message: str) -> None:
-    button.reset(seed=1)
-    observation, reward, terminated, _, info = button.step(reply)
-    assert message in observation
-    assert (reward, terminated, info["invalid_action"]) == (0.0, False, True)
+NO_ACTIONS = [
+    ("goto('javascript:core.endEpisode(1,false)')", "only http:// and https://"),
+    ("goto(' java\\nscript:core.endEpisode(1,false)')", "only http:// and https://"),
+    ("goto('file:///etc/passwd')", "only http:// and https://"),
+    ("upload_file('13', '/etc/passwd')", "There is no action"),
+    ("mouse_upload_file(1, 2, '/etc/passwd')", "There is no action"),
+    ("__import__('os')", "There is no action"),
+    ("click()", "missing a required argument"),
+    ("click('1', nothing='left')", "unexpected keyword"),
+    ("scroll('nan', 0)", "not a number"),
+    ("noop(1e9)", "at most"),
+    ("noop(page.close())", "no number"),
+    ("click('1'); click('2')", "more than one"),
+    ("I am done.", "no action"),
+]
+
+
+def test_replies_that_are_no_action_change_nothing(button: Any) -> None:
+    goal = button.reset(seed=1)[0]
+    for reply, message in NO_ACTIONS:
+        observation, reward, terminated, _, info = button.step(reply)
+        assert message in observation
+        assert (reward, terminated, info["invalid_action"]) == (0.0, False, True)
+    assert button.step(solution(goal))[1] == 1.0
 
 
 def test_text_of_a_reply_is_never_code(button: Any, tmp_path: Any) -> None:
