@@ -20,7 +20,7 @@ from transformers.utils.logging import disable_progress_bar
 
 from examples.demo import new_folder
 from rllm_gym.commands.model import write_model
-from rllm_gym.commands.report import write_report
+from rllm_gym.commands.view.report import write_report
 from rllm_gym.core import Episode
 from rllm_gym.engine import compute_pass_at_k, load_episodes
 from trainers import TrainConfig, TrainResult, train
@@ -101,7 +101,7 @@ def main() -> None:
             f"python -m examples.demo_llm --seed {options.seed} --steps {options.steps} --output {folder} --resume"
         )
     before, after = evaluated(folder, 0), evaluated(folder, options.steps)
-    write_report(folder, folder / "report.html")
+    write_report([folder], folder / "report.html")
     console.print(_table(before, after, 12))
     scores = [compute_pass_at_k(episodes)[1] for episodes in (before, after)]
     console.print(

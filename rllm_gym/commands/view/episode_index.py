@@ -49,10 +49,11 @@ _COLUMNS = (
     "files.run, files.name, files.kind, line, task_id, group_id, episode_id, env_id, reward, success, stop_reason, "
     f"fault, turns, tokens, {_STEP}"
 )
-_NAMES = (
+ROW = (
     *("run", "file", "kind", "line", "task", "group", "episode", "env"),
     *("reward", "success", "stop_reason", "fault", "turns", "tokens", "step"),
 )
+"""Names of the values of an episode in a list."""
 
 
 class EpisodeIndex:
@@ -196,6 +197,26 @@ class EpisodeIndex:
             "means": {"reward": reward, "success": success, "tokens": tokens},
             "episodes": [self._row(row) for row in rows],
         }
+
+    def selection(self, limit: int) -> list[tuple[dict[str, Any], tuple[Path, int, int]]]:
+        """Return some episodes of all kinds and files, each with file, offset and length of its line.
+
+        The kinds take turns; within a kind, those of the first group of each file come before those of the second.
+        """
+        files = list(self._runs)
+        with self._connect() as db:
+            rows = db.execute(
+                "WITH starts AS (SELECT *, "
+                "min(line) OVER (PARTITION BY file, iif(group_id = '', line, group_id)) start "
+                f"FROM episodes WHERE file IN (SELECT id FROM files WHERE run IN ({_marks(files)}))), "
+                "places AS (SELECT *, dense_rank() OVER (PARTITION BY file ORDER BY start) place FROM starts) "
+                f"SELECT {_COLUMNS.replace('episodes.', 'places.')}, offset, length "
+                "FROM places JOIN files ON file = files.id "
+                "ORDER BY row_number() OVER (PARTITION BY files.kind ORDER BY place, file, line), files.kind LIMIT ?",
+                [*files, limit],
+            ).fetchall()
+        paths = {file: self._path_of(*file) for file in {row[:2] for row in rows}}
+        return [(self._row(row[:-2]), (path, *row[-2:])) for row in rows if (path := paths[row[:2]])]
 
     def groups(self, filters: Mapping[str, Sequence[str]], *, offset: int = 0, limit: int = 100) -> dict[str, Any]:
         """Return a page of the groups of the selected episodes: number, mean and deviation of rewards, successes.
@@ -440,7 +461,7 @@ class EpisodeIndex:
         return " AND ".join([where, *(f"({condition})" for condition in conditions)]), values + compared
 
     def _row(self, row: Sequence[Any]) -> dict[str, Any]:
-        named = dict(zip(_NAMES, row, strict=True))
+        named = dict(zip(ROW, row, strict=True))
         return {**named, "run": self._runs[named["run"]].name, "success": bool(named["success"])}
 
 

@@ -1,6 +1,6 @@
 // Lists of episodes and of groups, and their filters.
 
-import { address, ask, go, h, link, number, percent, plural } from "./dom.js";
+import { address, ask, exportLink, go, h, link, number, percent, plural } from "./dom.js";
 
 const PAGE = 100;
 const RANGES = [["reward", "reward"], ["tokens", "sampled tokens"], ["turns", "turns"], ["step", "training step"]];
@@ -122,7 +122,7 @@ export async function showEpisodes(main, app) {
     h("p", { class: "summary" },
       h("b", { id: "count" }, plural(reply.count, "episode")),
       reply.count > 0 && ` · mean reward ${number(means.reward)} · success ${percent(means.success)} · ${number(means.tokens)} sampled tokens per episode `,
-      h("a", { href: "/api/export?" + new URLSearchParams(filters), download: "episodes.jsonl", class: "button", id: "export" }, "Export as JSONL"),
+      exportLink(filters, "episodes.jsonl", "Export as JSONL"),
     ),
     reply.episodes.length ? h("div", { class: "card scroll" }, h("table", null,
       h("thead", null, h("tr", null, heading("", "task"), heading("", "kind"), heading("step", "step"), heading("", "result"),

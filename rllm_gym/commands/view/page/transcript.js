@@ -1,6 +1,6 @@
 // Transcripts: one episode, or several side by side; as a chat, or as the tokens that the model saw and sampled.
 
-import { address, ask, go, h, hideTip, link, number, plural, showTip, visible } from "./dom.js";
+import { address, ask, endpoint, go, h, hideTip, link, number, plural, showTip, visible } from "./dom.js";
 import { outcome, runDot } from "./lists.js";
 
 const FIRST_TOKENS = 3000; // of a turn; a button adds as many
@@ -14,7 +14,7 @@ export function modeButtons(query) {
   return h("span", { class: "modes", role: "group", "aria-label": "show as" }, MODES.map(([mode, text]) => {
     const parameters = new URLSearchParams(query);
     parameters.set("mode", mode);
-    return h("button", { type: "button", "aria-pressed": String(mode === modeOf(query)), onclick: () => go(view, parameters, { replace: false }) }, text);
+    return h("button", { type: "button", "aria-pressed": String(mode === modeOf(query)), onclick: () => go(view, parameters) }, text);
   }));
 }
 
@@ -91,7 +91,7 @@ function tokenView(tokens, page, trainable) {
 function images(step, source) {
   return step.images.map((n) => h("img", {
     class: "screenshot", loading: "lazy", alt: `image ${n}`,
-    src: "/api/image?" + new URLSearchParams([["run", source.run], ["file", source.file], ["line", source.line], ["n", n]]),
+    src: source.pictures?.[n] ?? endpoint("image", [["run", source.run], ["file", source.file], ["line", source.line], ["n", n]]),
   }));
 }
 
