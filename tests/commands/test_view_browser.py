@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -257,6 +258,11 @@ def test_a_report_shows_what_the_viewer_does(viewer: tuple[Viewer, Path], page: 
         "#/episodes?fault=1",
         "#/groups",
         "#/groups?task=task/1&step_min=5",
+        "#/episodes?text=better&kind=validation",
+        "#/episodes?reply=%22better%201%22&reply=REPLY&order=-reward",
+        "#/episodes?reply=bette%201",
+        "#/episodes?reply=%22bette%201%22",
+        "#/groups?text=script%20onload",
         "#/compare",
         "#/compare?change=gained",
         "#/evaluations",
@@ -271,6 +277,55 @@ def test_a_report_shows_what_the_viewer_does(viewer: tuple[Viewer, Path], page: 
         assert text(f"{report}{view}") == expected, view
         page.remove_listener("request", note)
     assert {address.partition("#")[0] for address in requests} == {report}
+
+
+def test_words_that_were_searched_for_are_marked(viewer: tuple[Viewer, Path], page: Page) -> None:
+    page.goto("about:blank")
+    page.goto(f"{viewer[0].url}/#/episodes")
+    page.get_by_label("reply contains words").fill("Better 7")
+    page.keyboard.press("Enter")
+    expect(page.locator("#count")).to_have_text("1 episode")
+    page.locator("a.row-link").click()
+    expect(page.locator(".reply")).to_contain_text("better 7")
+    found = "[...CSS.highlights.get('found')].map(range => range.toString())"
+    assert page.evaluate(found) == ["better", "7"]
+    page.goto(f"{viewer[0].url}/#/episodes?text=...")
+    expect(page.locator("#main")).to_contain_text("has no word to search for")
+
+
+def test_the_words_that_differ_are_marked_side_by_side(viewer: tuple[Viewer, Path], page: Page) -> None:
+    page.goto("about:blank")
+    page.goto(f"{viewer[0].url}/#/compare")
+    page.locator("a.row-link").first.click()
+    expect(page.locator(".reply del")).to_have_text(["a reply"])
+    expect(page.locator(".reply ins")).to_have_text(["better 0"])
+    expect(page.locator(".message del, .message ins")).to_have_count(0)  # the same prompt
+    # The parts are the whole texts, what is common is the same on both sides, and as long as possible.
+    longest = """async (pairs) => {
+        const { differences } = await import("/diff.js");
+        return pairs.map(([one, other]) => differences(one, other).map(parts => [
+            parts.map(part => part.text).join(""), parts.filter(part => part.common).map(part => part.text).join("")]));
+    }"""
+    chance = random.Random(0)
+    pairs = [
+        ["".join(chance.choices(["a ", "b ", "c\n"], k=chance.randrange(14))) for _ in range(2)] for _ in range(300)
+    ]
+    pairs.append(["x ".join(map(str, range(5_000))), "y ".join(map(str, range(5_000)))])  # too many differences
+    for pair, ((one, kept), (other, kept_too)) in zip(pairs, page.evaluate(longest, pairs), strict=True):
+        assert [one, other] == pair
+        assert kept == kept_too
+        if len(one) < 100:
+            assert len(kept) // 2 == common_length(one[::2], other[::2]), pair
+
+
+def common_length(one: str, other: str) -> int:
+    """Return the length of a longest common subsequence."""
+    row = [0] * (len(other) + 1)
+    for letter in one:
+        before, row = row, [0]
+        for index, its in enumerate(other):
+            row.append(before[index] + 1 if its == letter else max(row[index], before[index + 1]))
+    return row[-1]
 
 
 def test_a_report_has_the_images_and_the_theme_without_storage(page: Page, tmp_path: Path) -> None:

@@ -83,15 +83,16 @@ async function show() {
   const moved = shownAddress !== location.hash;
   shownAddress = location.hash;
   const versions = { episodes: app.state.version, metrics: metricsVersion() };
+  let scrolled = false; // by the view, to a turn or to what was searched for
   try {
-    await (VIEWS[view] ?? showCurves)(main, app);
+    scrolled = await (VIEWS[view] ?? showCurves)(main, app);
     drawn = versions;
   } catch (error) {
     drawn = {};
     main.replaceChildren(h("p", { class: "chip warn" }, error.message));
   }
   document.title = `${TABS.find(([name]) => name === (PARENTS[view] ?? view))?.[1] ?? "rllm-gym"} · ${app.names().join(", ")}`.slice(0, 200);
-  if (moved && !address().query.has("turn")) scrollTo(0, 0);
+  if (moved && !scrolled) scrollTo(0, 0);
   main.dataset.ready = location.hash || "#";
 }
 

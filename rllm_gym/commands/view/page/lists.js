@@ -36,6 +36,8 @@ function filterForm(query, app) {
   const form = h("form", { class: "filters", onsubmit: (event) => { event.preventDefault(); apply(event.target); } },
     input("task", "task contains", { type: "search", id: "search" }),
     input("group", "group", { type: "search" }),
+    input("text", "text contains words", { type: "search", title: 'in prompts and replies; "a phrase" in quotes' }),
+    input("reply", "reply contains words", { type: "search", title: 'in what the model wrote; "a phrase" in quotes' }),
     select("kind", "any kind", kinds.map((kind) => [kind, kind])),
     select("success", "any result", [["1", "success"], ["0", "no success"]]),
     select("stop", "any stop reason", app.state.stops.map((stop) => [stop, stop.replaceAll("_", " ") || "(none)"])),

@@ -1,5 +1,7 @@
 // A report: answers to the page's requests from the data in the file, as episode_index.py gives them from its index.
 
+import { matches, plain } from "./search.js";
+
 const element = document.getElementById("data"); // served by `rllm-gym view`, the page has none
 export const inReport = element !== null;
 
@@ -9,9 +11,19 @@ let loading;
 async function load() {
   const bytes = Uint8Array.from(atob(element.textContent), (character) => character.charCodeAt(0));
   const data = await new Response(new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"))).json();
-  data.episodes = data.rows.map((values) => Object.fromEntries(data.columns.map((name, column) => [name, values[column]])));
+  data.episodes = data.rows.map((values, index) => ({
+    ...Object.fromEntries(data.columns.map((name, column) => [name, values[column]])), transcript: data.transcripts[index] }));
   return data;
 }
+
+// The plain replies and the rest of a transcript.
+function texts({ transcript }) {
+  const steps = (transcript?.trajectories ?? []).flatMap((trajectory) => trajectory.steps);
+  const prompts = steps.flatMap((step) => [...step.messages.filter(({ role }) => role !== "assistant").map(({ text }) => text), step.observation ?? ""]);
+  return { reply: plain(steps.map((step) => step.reply).join(" ")), prompt: plain(prompts.join(" ")) };
+}
+
+const textsOf = (one) => (one.texts ??= texts(one));
 
 export const leftOut = async () => (await (loading ??= load())).leftOut;
 
@@ -20,6 +32,8 @@ const CONDITIONS = {
   ...Object.fromEntries(["run", "file", "kind", "group"].map((name) => [name, (values) => (one) => values.includes(one[name])])),
   stop: (values) => (one) => values.includes(one.stop_reason),
   task: (values) => (one) => values.some((text) => one.task.includes(text)),
+  text: (values) => (one) => values.some((query) => matches(query, Object.values(textsOf(one)))),
+  reply: (values) => (one) => values.some((query) => matches(query, [textsOf(one).reply])),
   success: (values) => (one) => one.success === (values.at(-1) === "1"),
   fault: (values) => (one) => (one.fault !== "") === (values.at(-1) === "1"),
   ...Object.fromEntries(RANGES.flatMap((name) => [
@@ -87,10 +101,10 @@ const ANSWERS = {
   },
   transcript(data, query) {
     const [run, file, line] = ["run", "file", "line"].map((name) => query.get(name));
-    const index = data.episodes.findIndex((one) => one.run === run && one.file === file && String(one.line) === line);
-    if (index < 0) throw new Error(`the report has no episode of ${run}/${file} at line ${line}`);
-    if (!data.transcripts[index]) throw new Error("The transcript of this episode was left out: write the report with a larger --max-mb.");
-    return { ...data.transcripts[index], run, file, line: Number(line) };
+    const found = data.episodes.find((one) => one.run === run && one.file === file && String(one.line) === line);
+    if (!found) throw new Error(`the report has no episode of ${run}/${file} at line ${line}`);
+    if (!found.transcript) throw new Error("The transcript of this episode was left out: write the report with a larger --max-mb.");
+    return { ...found.transcript, run, file, line: Number(line) };
   },
 };
 
