@@ -19,7 +19,7 @@ from rich.text import Text
 from transformers.utils.logging import disable_progress_bar
 
 from examples.demo import new_folder
-from rllm_gym.commands.model import write_model
+from rllm_gym.commands.model import download_model
 from rllm_gym.commands.view.report import write_report
 from rllm_gym.core import Episode
 from rllm_gym.engine import compute_pass_at_k, load_episodes
@@ -51,7 +51,7 @@ def run_demo(folder: Path, *, seed: int, steps: int, threads: int, resume: bool 
         seed=seed,
         threads=threads,
         resume=resume,
-        model=ModelConfig(path=str(write_model("smollm2", Path("runs/smollm2")))),
+        model=ModelConfig(path=str(download_model("smollm2", Path("runs/smollm2")))),
         sampling=SamplingConfig(max_tokens=24),
         algorithm=algorithm_options(group_size=8, groups_per_step=8),
         optimizer=OptimizerConfig(lr=3e-4),
