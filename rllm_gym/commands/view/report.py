@@ -31,7 +31,7 @@ _EXAMPLES = """examples:
   rllm-gym report runs/train                         # writes runs/train/report.html
   rllm-gym report before.jsonl after.jsonl -o change.html --max-mb 5
 """
-_MAX_ROWS = 200_000
+_ROW_BYTES = 100  # of an episode in the list: as many episodes are looked at as could fit
 _MAX_STEPS = 20_000
 _METRICS_BYTES = 4 << 20
 _MOST_POINTS = 1_000
@@ -118,7 +118,7 @@ def _data(runs: Sequence[Run], index: EpisodeIndex, tokens: TokenTexts, max_byte
     everything = index.state()
     total = sum(file["episodes"] for run in everything["runs"].values() for file in run["files"])
     rows: list[tuple[dict[str, Any], tuple[Path, int, int]]] = []
-    for row, location in index.selection(_MAX_ROWS):
+    for row, location in index.selection(max_bytes // 2 // _ROW_BYTES):
         used += _size(list(row.values()))
         if used > max_bytes // 2:
             break
@@ -137,8 +137,13 @@ def _data(runs: Sequence[Run], index: EpisodeIndex, tokens: TokenTexts, max_byte
     if len(transcripts) < len(rows):
         left_out.append(f"the transcripts of {len(rows) - len(transcripts):,} of the {len(rows):,} episodes listed")
     files = [(run.name, file.name) for run in runs for file in episode_files(run)]
-    places = {file: place for place, file in enumerate(files)}
-    order = sorted(range(len(rows)), key=lambda n: (places[rows[n][0]["run"], rows[n][0]["file"]], rows[n][0]["line"]))
+    places = {file: place for place, file in enumerate(files)}  # without those that have just been deleted
+
+    def place(number: int) -> tuple[int, int]:
+        row = rows[number][0]
+        return places.get((row["run"], row["file"]), len(files)), row["line"]
+
+    order = sorted(range(len(rows)), key=place)
     return {
         **data,
         "rows": [list(rows[number][0].values()) for number in order],

@@ -103,7 +103,7 @@ async function poll() {
     // The files of a run are sent only when they have changed.
     for (const [run, state] of Object.entries(app.state.runs)) state.files ??= old.runs[run]?.files ?? [];
     await follow(app.names());
-    if (!location.hash && !metricsVersion()) location.replace(link("episodes", []));
+    if (!location.hash && !metricsVersion() && app.names().some((run) => app.files(run).length)) location.replace(link("episodes", []));
     const live = LIVE[address().view];
     const versions = { episodes: app.state.version, metrics: metricsVersion() };
     if (drawn.episodes === undefined || (live && versions[live] !== drawn[live])) {
@@ -115,7 +115,7 @@ async function poll() {
     }
     showStatus();
   } catch (error) {
-    status(error instanceof TypeError ? "the server does not answer" : error.message.slice(0, 200), "warn");
+    status(error instanceof TypeError && !inReport ? "the server does not answer" : error.message.slice(0, 200), "warn");
   }
   if (!inReport) setTimeout(poll, app.state.indexing ? 500 : POLL_MS);
 }
