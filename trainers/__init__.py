@@ -31,6 +31,7 @@ __all__ = [
     "TrainResult",
     "algorithm_options",
     "make_tiny_model",
+    "read_metrics",
     "train",
 ]
 
@@ -48,6 +49,7 @@ _MODULES = {
     "TrainEnv": "train_env",
     "algorithm_options": "algorithms",
     "make_tiny_model": "tiny_model",
+    "read_metrics": "run.metrics",
     "train": "loop",
 }
 
