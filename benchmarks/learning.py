@@ -29,7 +29,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rllm_gym.commands.report.charts import Series, line_chart
+from benchmarks.charts import Series, line_chart
 
 ROOT = Path(__file__).resolve().parent.parent
 RESULTS = ROOT / "benchmarks" / "results"
@@ -252,16 +252,13 @@ def plot(trained: Sequence[dict[str, Any]]) -> str:
                     enumerate(colours))  # fmt: skip
     style += (
         "text{font:11px sans-serif;fill:#495057}.title{font-weight:600;font-size:13px;fill:#212529}"
-        ".grid{stroke:#e9ecef}.axis{stroke:#868e96}.curve{fill:none;stroke-width:1.8}.cursor{display:none}"
+        ".grid{stroke:#e9ecef}.axis{stroke:#868e96}.curve{fill:none;stroke-width:1.8}"
     )
     groups = by_algorithm(trained, "lake")
     parts, width, height = [], 640, 290
     for down, tuning in enumerate(("full", "lora")):
         for across, (axis, words) in enumerate((("episodes", "episodes"), ("cpu_seconds", "CPU seconds"))):
-            series = [
-                Series(algorithm, _median_curve(groups.get((tuning, algorithm), []), axis), measured_rarely=True)
-                for algorithm in LAKE
-            ]
+            series = [Series(algorithm, _median_curve(groups.get((tuning, algorithm), []), axis)) for algorithm in LAKE]
             # Algorithms without a run keep their color: a point at the start of another curve is their placeholder.
             somewhere = next((one.points[:1] for one in series if one.points), [(0.0, 0.0)])
             drawn = line_chart([one if one.points else Series(one.name, somewhere) for one in series])

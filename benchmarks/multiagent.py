@@ -28,7 +28,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from rllm_gym.commands.report.charts import Series, line_chart
+from benchmarks.charts import Series, line_chart
 
 ROOT = Path(__file__).resolve().parent.parent
 RESULTS = ROOT / "benchmarks" / "results"
@@ -109,16 +109,16 @@ def plot(results: Sequence[dict[str, Any]]) -> str:
     style = "".join(f".c{i}{{stroke:{colour}}}circle.c{i}{{fill:{colour}}}" for i, colour in enumerate(colours))
     style += (
         "text{font:11px sans-serif;fill:#495057}.title{font-weight:600;font-size:13px;fill:#212529}"
-        ".grid{stroke:#e9ecef}.axis{stroke:#868e96}.curve{fill:none;stroke-width:1.8}.cursor{display:none}"
+        ".grid{stroke:#e9ecef}.axis{stroke:#868e96}.curve{fill:none;stroke-width:1.8}"
     )
     families = list(dict.fromkeys(item["family"] for item in results))
     parts, width, height = [], 640, 320
     for across, family in enumerate(families):
         x = across * width
         curves = [item["curve"] for item in results if item["family"] == family]
-        series = [Series(name, _median_curve(curves, name), measured_rarely=True) for name in CURVES[family]]
+        series = [Series(name, _median_curve(curves, name)) for name in CURVES[family]]
         parts.append(f'<text class="title" x="{x + 52}" y="18">{_TITLES[family]}</text>')
-        drawn = line_chart(series, unit="share", label=_TITLES[family])
+        drawn = line_chart(series, share=True, label=_TITLES[family])
         parts.append(drawn.replace("<svg ", f'<svg x="{x}" y="28" width="{width}" height="250" ', 1))
         for place, (name, colour) in enumerate(zip(CURVES[family], colours, strict=False)):
             parts.append(f'<rect x="{x + 52 + place * 170}" y="292" width="12" height="12" fill="{colour}"/>')

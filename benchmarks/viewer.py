@@ -8,6 +8,7 @@ Times are processor time of this process: of the index and the JSON of the reply
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import os
 import platform
@@ -25,6 +26,7 @@ from rllm_gym.engine import save_episodes
 RESULT = Path(__file__).parent / "results" / "viewer.md"
 STEPS, GROUPS, GROUP_SIZE = 100, 125, 8
 REASONS = (StopReason.SUCCESS, StopReason.FAILURE, StopReason.MAX_TURNS, StopReason.TIMEOUT)
+WORDS = ["".join(letters) for letters in itertools.product("bdfgklmnprst", "aeiou", "bdfgklmnprst", ("", "er", "ing"))]
 SELECTIONS: dict[str, tuple[dict[str, list[str]], str]] = {
     "all episodes": ({}, ""),
     "all, by reward": ({}, "-reward"),
@@ -33,11 +35,15 @@ SELECTIONS: dict[str, tuple[dict[str, list[str]], str]] = {
     "stop reason, no success, at least 10 tokens": ({"stop": ["timeout"], "success": ["0"], "tokens_min": ["10"]}, ""),
     "with fault": ({"fault": ["1"]}, ""),
     "training steps from 50, by step": ({"step_min": ["50"]}, "-step"),
+    "text: a word of every episode": ({"text": ["answer"]}, ""),
+    "text: the beginning of words": ({"text": ["ba"]}, ""),
+    "reply: two words, no success": ({"reply": ["bab fef"], "success": ["0"]}, ""),
+    "reply: a phrase": ({"reply": ['"answer is 12"']}, "-reward"),
 }
 
 
 def write_run(folder: Path) -> int:
-    """Write a run's training episodes, each of two turns with 40 sampled tokens; return their bytes."""
+    """Write a run's training episodes, each of two turns with 40 sampled tokens and 100 words; return their bytes."""
     chance = random.Random(0)
     for step in range(1, STEPS + 1):
         path = folder / "episodes" / f"train-{step:06d}.jsonl"
@@ -56,7 +62,8 @@ def episode(chance: random.Random, task: str, group: str, number: int) -> Episod
         length = chance.randrange(10, 30)
         tokens = TurnTokens((7,) * 30, (9,) * length, (-0.123456789,) * length, advantages=(0.5,) * length)
         messages = [{"role": "user", "content": f"What is 12 + {turn}? Answer with a number and nothing else."}]
-        steps.append(Step(messages[0]["content"], messages, "The answer is 12.", reward=reward, tokens=tokens))
+        reply = f"{' '.join(chance.choices(WORDS, k=50))}. The answer is {chance.randrange(10, 20)}."
+        steps.append(Step(messages[0]["content"], messages, reply, reward=reward, tokens=tokens))
     return Episode(
         f"{group}#{number}",
         task,

@@ -27,7 +27,7 @@ from transformers.utils.logging import disable_progress_bar
 
 import rllm_gym  # noqa: F401 - registers the environments
 from examples.frozen_lake_baselines import best_blind_outcomes, oracle_outcomes
-from rllm_gym.commands.report import write_report
+from rllm_gym.commands.view.report import write_report
 from rllm_gym.core import Episode, Task
 from rllm_gym.engine import AgentExecutionEngine, EpisodeSpec, Estimate, compute_pass_at_k, save_episodes
 from rllm_gym.engine.metrics import confidence_interval
@@ -118,7 +118,7 @@ def run_demo(folder: Path, *, seed: int, lora: bool, console: Console, steps: in
             *_references(config, tasks),
         ]
         _write_evaluation(folder, scores, lora=lora, seed=seed)
-        write_report(folder, folder / "report.html")
+        write_report([folder], folder / "report.html")
     return DemoResult(folder, scores, seconds)
 
 

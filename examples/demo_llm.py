@@ -20,8 +20,8 @@ from rich.text import Text
 from transformers.utils.logging import disable_progress_bar
 
 from examples.demo import new_folder
-from rllm_gym.commands.model import write_model
-from rllm_gym.commands.report import write_report
+from rllm_gym.commands.model import download_model
+from rllm_gym.commands.view.report import write_report
 from rllm_gym.core import Episode
 from rllm_gym.engine import compute_pass_at_k, load_episodes
 from trainers import TrainConfig, TrainResult, train
@@ -51,7 +51,7 @@ def run_demo(folder: Path, *, seed: int, steps: int, resume: bool = False) -> Tr
         steps=steps,
         seed=seed,
         resume=resume,
-        model=ModelConfig(path=str(write_model("smollm2", Path("runs/smollm2")))),
+        model=ModelConfig(path=str(download_model("smollm2", Path("runs/smollm2")))),
         sampling=SamplingConfig(max_tokens=24),
         algorithm=algorithm_options(group_size=8, groups_per_step=8),
         optimizer=OptimizerConfig(lr=3e-4),
@@ -102,7 +102,7 @@ def main() -> None:
             f"python -m examples.demo_llm --seed {options.seed} --steps {options.steps} --output {folder} --resume"
         )
     before, after = evaluated(folder, 0), evaluated(folder, options.steps)
-    write_report(folder, folder / "report.html")
+    write_report([folder], folder / "report.html")
     console.print(_table(before, after, 12))
     scores = [compute_pass_at_k(episodes)[1] for episodes in (before, after)]
     console.print(

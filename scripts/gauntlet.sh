@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# Installs the applications of tests/gauntlet from PyPI and npm into $GAUNTLET (default: ~/.cache/rllm-gym/gauntlet),
-# each PyPI one in its own environment. Repeated only if its packages or this script have changed.
+# Installs the applications and MCP servers of tests/gauntlet from PyPI and npm into $GAUNTLET (default:
+# ~/.cache/rllm-gym/gauntlet), each application of PyPI in its own environment. Repeated only if its packages or this
+# script have changed.
 #
 # If npm or an index is not reachable, the script prints a message and exits with 0: those tests are then skipped (or
 # fail with REQUIRE=all).
@@ -39,7 +40,7 @@ from_pypi() {
         timeout 900 "$FOLDER/$1/bin/python" -m pip install --quiet --disable-pip-version-check "${@:2}"
 }
 
-packages=$("$PYTHON" -m tests.gauntlet.applications) || exit 1
+packages=$("$PYTHON" -m tests.gauntlet.applications && "$PYTHON" -m tests.gauntlet.mcp_servers) || exit 1
 # shellcheck disable=SC2046  # one word per package
 install_once npm $(grep '^npm ' <<<"$packages" | tr ' ' '\n' | grep @ | sort -u)
 while read -r name rest; do

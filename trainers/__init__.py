@@ -29,6 +29,7 @@ __all__ = [
     "TrainResult",
     "algorithm_options",
     "make_tiny_model",
+    "read_metrics",
     "train",
 ]
 
@@ -45,6 +46,7 @@ _MODULES = {
     "TrainEnv": "train_env",
     "algorithm_options": "algorithms",
     "make_tiny_model": "tiny_model",
+    "read_metrics": "run.metrics",
     "train": "loop",
 }
 

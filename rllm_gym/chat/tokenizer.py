@@ -13,6 +13,7 @@ from typing import Any
 _PROBE = "If x = 1,\n    print( 12 + 9 )  # a  b"
 # The recipient of a call stands before or after the channel: " to=functions.add<|channel|>commentary json".
 _RECIPIENT = re.compile(r"\bto=(?:functions\.)?([^\s<]+)")
+_BYTE = re.compile("<0x[0-9A-F]{2}>")
 _CHANNEL = re.compile(r"<\|channel\|>\s*analysis\b")
 
 
@@ -56,6 +57,17 @@ def load_tokenizer(path: str | os.PathLike[str]) -> Any:
 def _round_trip(tokenizer: Any) -> str:
     ids = tokenizer.encode(_PROBE, add_special_tokens=False)
     return str(tokenizer.decode(ids, clean_up_tokenization_spaces=False)).strip()
+
+
+def is_undecided(tokenizer: Any) -> Callable[[int], bool]:
+    """Return the function that says whether the text up to an id may change with the id that follows.
+
+    It may after a byte of SentencePiece's byte fallback (``<0xE2>``): bytes in a row are decoded together, and if one
+    of them belongs to no character, none does. It also may after a special token, which is not part of the text.
+    """
+    undecided = {number for token, number in tokenizer.get_vocab().items() if _BYTE.fullmatch(token)}
+    undecided.update(number for number, token in tokenizer.added_tokens_decoder.items() if token.special)
+    return undecided.__contains__
 
 
 def has_channels(tokenizer: Any) -> bool:

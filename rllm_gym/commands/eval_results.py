@@ -19,7 +19,7 @@ from rich.text import Text
 from rllm_gym.commands.terminal import visible
 from rllm_gym.core import Episode, StopReason
 from rllm_gym.engine import compute_pass_at_k
-from rllm_gym.engine.metrics import compare_paired, episodes_by_task, mean_interval
+from rllm_gym.engine.metrics import episodes_by_task, mean_interval, paired_permutation_test
 
 Result = dict[str, Any]
 _CUT = (StopReason.MAX_TOKENS, StopReason.CONTEXT_LENGTH)
@@ -99,7 +99,7 @@ def comparison(first: Sequence[Episode], second: Sequence[Episode]) -> Result | 
             sides.append({task: sum(own) / len(own) for task, own in known.items() if own})
         if not sides[0].keys() & sides[1].keys():
             return None
-        found[name] = asdict(compare_paired(*sides))
+        found[name] = asdict(paired_permutation_test(*sides))
     return found
 
 

@@ -27,7 +27,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "list": ("rllm_gym.commands.list_envs:main", "list the environments with their tasks and arguments"),
     "play": ("rllm_gym.commands.play:main", "play an environment in the terminal"),
     "eval": ("rllm_gym.commands.evaluate:main", "evaluate a model: pass@1, pass@k, stop reasons, faults"),
-    "report": ("rllm_gym.commands.report:main", "write an HTML report of a run: curves, tables, transcripts"),
+    "report": ("rllm_gym.commands.view.report:main", "write the page of `view` as one HTML file"),
     "view": ("rllm_gym.commands.view:main", "browse runs in your browser: curves, episodes, transcripts, comparisons"),
     "doctor": ("rllm_gym.commands.doctor:main", "check the installation and suggest fixes"),
     "swe": ("rllm_gym.commands.swe:main", "create repository tasks from bug-fix commits"),

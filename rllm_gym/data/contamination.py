@@ -47,7 +47,7 @@ NOTICES: dict[str, str] = {
 }
 """Notices by the names in :data:`rllm_gym.data.presets.PRESETS`."""
 
-_OTHERS = ("rllm/MiniWoB", "rllm/ReasoningGym", "rllm/TextArena", "rllm/Dataset")
+_OTHERS = ("rllm/MiniWoB", "rllm/BrowserGym", "rllm/ReasoningGym", "rllm/TextArena", "rllm/Dataset")
 
 
 def contamination_notice(env_id: str, kwargs: Mapping[str, Any]) -> str:

@@ -150,8 +150,11 @@ class PairedComparison:
     worse: int
 
 
-def compare_paired(first: Mapping[str, float], second: Mapping[str, float]) -> PairedComparison:
-    """Compare two models by their means per task.
+def paired_permutation_test(first: Mapping[str, float], second: Mapping[str, float]) -> PairedComparison:
+    """Compare two models by their means per task: difference, confidence interval and p-value.
+
+    The test is ``scipy.stats.permutation_test`` with ``permutation_type="samples"``, without scipy; with one attempt
+    per task it is McNemar's exact test.
 
     Args:
         first: Mean of each task, such as its success rate over several attempts.

@@ -56,6 +56,7 @@ MINIWOB: dict[str, tuple[str, dict[str, Any]]] = {
 INTEGRATIONS: dict[str, tuple[str, dict[str, Any]]] = {
     "rllm/ReasoningGym-v0": ("rllm_gym.integrations.reasoning_gym:ReasoningGymEnv", {}),
     "rllm/TextArena-v0": ("rllm_gym.integrations.textarena:TextArenaEnv", {}),
+    "rllm/BrowserGym-v0": ("rllm_gym.integrations.browsergym.env:BrowserGymEnv", {}),
 }
 
 ALL = TABLE | OWN_TASKS | MINIWOB | INTEGRATIONS

@@ -63,7 +63,7 @@ def choose_templates(
     Args:
         built_in: The built-in ones by name.
         kind: Class of the templates.
-        templates: Names of built-in ones, such as ``"shop/buy-one"``, and your own; ``None`` for all built-in ones.
+        templates: Names of built-in ones, such as ``"shop/buy"``, and your own; ``None`` for all built-in ones.
         groups: Keep the templates of these groups: the part before the ``/`` of their names.
         group: Noun for a group: ``"site"``.
 

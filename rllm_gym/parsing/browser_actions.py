@@ -415,19 +415,29 @@ def parse_browser_action(reply: str) -> BrowserAction:
         InvalidAction: There is no action, more than one, an unknown one, or one with wrong arguments. The message names
             the problem, its position and the correct form.
     """
+    call = find_action_call(reply)
+    return _from_literals(call) if isinstance(call, LiteralCall) else _from_json(call)
+
+
+def find_action_call(reply: str) -> LiteralCall | FunctionCall:
+    """Return the one call of a reply, found as :func:`parse_browser_action` says; its name may be any.
+
+    Raises:
+        InvalidAction: There is none, or more than one.
+    """
     text = reply[: before_end_tokens(reply)].strip()
-    if (action := _whole_call(text)) is not None:
-        return action
+    if (call := _whole_call(text)) is not None:
+        return call
     text = _after_thought(text).strip()
     if not text:
         raise InvalidAction(f"The reply holds no action. {HOW_TO}")
-    if (action := _whole_call(text)) is not None:
-        return action
+    if (call := _whole_call(text)) is not None:
+        return call
     block = _last_block(text)
     if block is not None and text.endswith(_BLOCK_ENDS) and _looks_like_action(block):
         return _only_action(block, "The last block")
     if calls := parse_tool_calls(text).calls:
-        return _from_calls(calls)
+        return _only_call(calls)
     if block is not None:
         return _only_action(block, "The last block")
     if looks_like_call(text):
@@ -478,15 +488,15 @@ def _looks_like_action(text: str) -> bool:
     return looks_like_call(text) or _TOOL_CALL.match(text) is not None
 
 
-def _whole_call(text: str) -> BrowserAction | None:
-    """Return the action if the text is exactly one call, whatever its string arguments contain, else ``None``."""
+def _whole_call(text: str) -> LiteralCall | None:
+    """Return the call if the text is exactly one, whatever its string arguments contain, else ``None``."""
     if not looks_like_call(text):
         return None
     try:
         call = read_call(text)
     except InvalidAction:
         return None
-    return _from_literals(call) if _end_of_rest(text, call.end) == len(text) else None
+    return call if _end_of_rest(text, call.end) == len(text) else None
 
 
 def _end_of_rest(text: str, at: int) -> int:
@@ -494,13 +504,13 @@ def _end_of_rest(text: str, at: int) -> int:
     return rest.end() if rest else at
 
 
-def _only_action(text: str, where: str) -> BrowserAction:
-    """Return the action of a text that must contain nothing else."""
+def _only_action(text: str, where: str) -> LiteralCall | FunctionCall:
+    """Return the call of a text that must contain nothing else."""
     if not text:
         raise InvalidAction(f"{where} is empty. {HOW_TO}")
     if not looks_like_call(text):
         if calls := parse_tool_calls(text).calls:
-            return _from_calls(calls)
+            return _only_call(calls)
         raise InvalidAction(f"{where} is {_quoted(text)}, which is no action.{_nearest(text)} {HOW_TO}")
     call = read_call(text)
     at = _end_of_rest(text, call.end)
@@ -508,14 +518,13 @@ def _only_action(text: str, where: str) -> BrowserAction:
         if looks_like_call(text, at):
             raise InvalidAction(f"{where} holds more than one action; nothing was done. Take one a turn.")
         raise InvalidAction(f"{where} goes on after the action: {_quoted(text[at:])}. Write the action alone.")
-    return _from_literals(call)
+    return call
 
 
-def _from_calls(calls: Sequence[FunctionCall]) -> BrowserAction:
+def _only_call(calls: Sequence[FunctionCall]) -> FunctionCall:
     if len(calls) > 1:
         raise InvalidAction(f"The reply holds {len(calls)} tool calls; nothing was done. Take one action a turn.")
-    (call,) = calls
-    return _bound(_signature(_our_name(call.name, call.arguments)), call.arguments)
+    return calls[0]
 
 
 # Interpreting the arguments
@@ -544,6 +553,10 @@ def _signature(name: str) -> ActionSignature:
 def _nearest(name: str) -> str:
     near = difflib.get_close_matches(name[:40].lower(), list(ACTIONS), n=1)
     return f" Did you mean {ACTIONS[near[0]]}?" if near else ""
+
+
+def _from_json(call: FunctionCall) -> BrowserAction:
+    return _bound(_signature(_our_name(call.name, call.arguments)), call.arguments)
 
 
 def _from_literals(call: LiteralCall) -> BrowserAction:

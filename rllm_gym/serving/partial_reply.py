@@ -17,6 +17,7 @@ class PartialReply:
 
     Args:
         decode: Function from ids to text without special tokens.
+        is_undecided: Whether the text up to an id may change with the id that follows.
         send: Called with the content so far whenever it has grown.
         tools: Whether tools were offered.
         stop: Texts that end the reply.
@@ -26,9 +27,15 @@ class PartialReply:
     """
 
     def __init__(
-        self, decode: Callable[[Sequence[int]], str], send: Callable[[str], None], *, tools: bool, stop: Sequence[str]
+        self,
+        decode: Callable[[Sequence[int]], str],
+        is_undecided: Callable[[int], bool],
+        send: Callable[[str], None],
+        *,
+        tools: bool,
+        stop: Sequence[str],
     ) -> None:
-        self._decode, self._send, self._tools, self._stop = decode, send, tools, stop
+        self._decode, self._is_undecided, self._send, self._tools, self._stop = decode, is_undecided, send, tools, stop
         self._text = ""
         self._ids: list[int] = []  # the latest ones
         self._in_text = 0  # how many characters of what they decode to are in the text
@@ -39,7 +46,7 @@ class PartialReply:
     def add(self, token: int) -> None:
         """Append a token."""
         self._ids.append(token)
-        if len(self._ids) < self._least:
+        if len(self._ids) < self._least or self._is_undecided(token):
             return
         # Some tokenizers decode the first token of a text in another way: the new ones are decoded after earlier ones.
         text = self._decode(self._ids)

@@ -11,10 +11,11 @@ import secrets
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 from rllm_gym.chat.renderer import ChatRenderer
-from rllm_gym.chat.tokenizer import has_channels, reply_decoder
+from rllm_gym.chat.tokenizer import has_channels, is_undecided, reply_decoder
 from rllm_gym.chat_server import ChatReply, ChatRequest, RequestError, reply_message
 from rllm_gym.core import StopReason
 from rllm_gym.engine.attempt import AgentError
@@ -78,7 +79,11 @@ class ServedAgent:
         tokenizer = getattr(sampler, "tokenizer", None)
         self._sampler = sampler
         self._renderer = None if tokenizer is None else ChatRenderer(tokenizer)
-        self._decode = None if tokenizer is None or has_channels(tokenizer) else reply_decoder(tokenizer)
+        # Replies in channels cannot be decoded in parts.
+        parts = tokenizer is not None and not has_channels(tokenizer)
+        self._partial_reply = (
+            partial(PartialReply, reply_decoder(tokenizer), is_undecided(tokenizer)) if parts else None
+        )
         self._seed = seed
         end_of_turn = None if self._renderer is None else self._renderer.end_of_turn_id
         self._params = params if end_of_turn is None else replace(params, stop_token_ids=(end_of_turn,))
@@ -191,14 +196,14 @@ class ServedAgent:
     ) -> PartialReply | None:
         """Return what makes the parts of a reply, if the client wants some."""
         on_part = request.on_part
-        if on_part is None or self._decode is None:
+        if on_part is None or self._partial_reply is None:
             return None
 
         def send(content: str) -> None:
             message = {"role": "assistant", "content": content}
             on_part(ChatReply(message, "", conversation=conversation, name=name))
 
-        return PartialReply(self._decode, send, tools=bool(request.tools), stop=asked.params.stop)
+        return self._partial_reply(send, tools=bool(request.tools), stop=asked.params.stop)
 
     def _params_of(self, request: ChatRequest) -> SamplingParams:
         own = self._params

@@ -21,7 +21,7 @@ from samplers.hostile_endpoint import HostileEndpoint, answer
 from rllm_gym.commands.eval_options import file_names, read_options
 from rllm_gym.commands.eval_results import as_csv, as_markdown
 from rllm_gym.engine import load_episodes
-from rllm_gym.engine.metrics import compare_paired
+from rllm_gym.engine.metrics import paired_permutation_test
 from rllm_gym.envs.frozen_lake.env import FrozenLakeEnv
 
 LAKE, BIG = "rllm/FrozenLake-v0", "rllm/FrozenLake8x8-v0"
@@ -78,7 +78,7 @@ def test_a_file_describes_models_environments_and_seeds(folder: Path) -> None:
         }
 
     for found, (first, second) in zip(report["comparisons"], (played[:2], played[2:]), strict=True):
-        expected = compare_paired(rates(first), rates(second))
+        expected = paired_permutation_test(rates(first), rates(second))
         assert (found["model"], found["baseline"]) == ("scripted:right.txt", "scripted:down.txt")
         assert found["success"]["difference"] == pytest.approx(expected.difference)
         assert found["success"]["p_value"] == pytest.approx(expected.p_value)

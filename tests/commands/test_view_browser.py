@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import json
+import random
 import re
 from collections.abc import Iterator
 from pathlib import Path
 
+import numpy as np
 import pytest
 from commands.view_server import Viewer, episode, viewing
 
+from rllm_gym.commands.view.report import write_report
 from rllm_gym.core import Step, StopReason, Trajectory, TurnTokens
 from rllm_gym.engine import save_episodes
 from tests.browser.long_timeouts import require_chromium
 
 pytest.importorskip("playwright", reason="the browser needs playwright: pip install 'rllm-gym[web]'")
 
-from playwright.sync_api import Page, expect, sync_playwright
+from playwright.sync_api import Page, Request, expect, sync_playwright
 
 CHROMIUM = require_chromium()
 SCRIPT = "document.documentElement.dataset.hacked = 1"
@@ -52,6 +55,7 @@ def viewer(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Viewer, P
     }  # fmt: skip
     comparison = {"env": HOSTILE, "model": "b", "baseline": "a", "success": test, "reward": test}
     (run / "results.json").write_text(json.dumps({"results": [result], "comparisons": [comparison], "complete": False}))
+    (run / "manifest.json").write_text(json.dumps({HOSTILE: HOSTILE}))
     with viewing(folder, [run]) as viewer:
         yield viewer, run
 
@@ -214,6 +218,7 @@ def test_hostile_episodes_are_text_in_every_view(viewer: tuple[Viewer, Path], pa
         "groups?fault=1",
         "curves",
         "evaluations",
+        "manifests",
     ):
         page.goto(f"{viewer[0].url}/#/{view}")
         expect(page.locator("#main")).to_contain_text("<script>")
@@ -226,3 +231,114 @@ def test_hostile_episodes_are_text_in_every_view(viewer: tuple[Viewer, Path], pa
     page.keyboard.press("d")
     assert page.evaluate("getComputedStyle(document.body).backgroundColor") != background
     page.evaluate("localStorage.clear()")
+
+
+def test_a_report_shows_what_the_viewer_does(viewer: tuple[Viewer, Path], page: Page, tmp_path: Path) -> None:
+    write_report([viewer[1]], tmp_path / "report.html")
+    report = (tmp_path / "report.html").as_uri()
+    requests: list[str] = []
+
+    def note(request: Request) -> None:
+        requests.append(request.url)
+
+    place = "run=my-run&file=episodes/validation-000010.jsonl"
+
+    def text(address: str) -> str:
+        page.goto("about:blank")
+        page.goto(address)
+        expect(page.locator("#main")).to_have_attribute("data-ready", "#" + address.partition("#")[2])
+        return " ".join(re.sub("Export( as JSONL)?", "", page.locator("#main").inner_text()).split())
+
+    viewer[0].indexed()
+    for view in (
+        "#/curves?m=success",
+        "#/episodes",
+        "#/episodes?order=-reward&success=1&reward_min=0.3&offset=2",
+        "#/episodes?order=tokens&kind=validation&task=task/3&stop=failure&fault=0&turns_max=1",
+        "#/episodes?fault=1",
+        "#/groups",
+        "#/groups?task=task/1&step_min=5",
+        "#/episodes?text=better&kind=validation",
+        "#/episodes?reply=%22better%201%22&reply=REPLY&order=-reward",
+        "#/episodes?reply=bette%201",
+        "#/episodes?reply=%22bette%201%22",
+        "#/groups?text=script%20onload",
+        "#/compare",
+        "#/compare?change=gained",
+        "#/evaluations",
+        "#/manifests",
+        f"#/episode?{place}&line=11",
+        f"#/episode?{place}&line=3&mode=advantage",
+        f"#/group?{place}&group=task/3@1",
+        f"#/pair?a_{place.replace('&', '&a_')}&a_line=1&b_{place.replace('&', '&b_')}&b_line=6",
+    ):
+        expected = text(f"{viewer[0].url}/{view}")
+        page.on("request", note)
+        assert text(f"{report}{view}") == expected, view
+        page.remove_listener("request", note)
+    assert {address.partition("#")[0] for address in requests} == {report}
+
+
+def test_words_that_were_searched_for_are_marked(viewer: tuple[Viewer, Path], page: Page) -> None:
+    page.goto("about:blank")
+    page.goto(f"{viewer[0].url}/#/episodes")
+    page.get_by_label("reply contains words").fill("Better 7")
+    page.keyboard.press("Enter")
+    expect(page.locator("#count")).to_have_text("1 episode")
+    page.locator("a.row-link").click()
+    expect(page.locator(".reply")).to_contain_text("better 7")
+    found = "[...CSS.highlights.get('found')].map(range => range.toString())"
+    assert page.evaluate(found) == ["better", "7"]
+    page.goto(f"{viewer[0].url}/#/episodes?text=...")
+    expect(page.locator("#main")).to_contain_text("has no word to search for")
+
+
+def test_the_words_that_differ_are_marked_side_by_side(viewer: tuple[Viewer, Path], page: Page) -> None:
+    page.goto("about:blank")
+    page.goto(f"{viewer[0].url}/#/compare")
+    page.locator("a.row-link").first.click()
+    expect(page.locator(".reply del")).to_have_text(["a reply"])
+    expect(page.locator(".reply ins")).to_have_text(["better 0"])
+    expect(page.locator(".message del, .message ins")).to_have_count(0)  # the same prompt
+    # The parts are the whole texts, what is common is the same on both sides, and as long as possible.
+    longest = """async (pairs) => {
+        const { differences } = await import("/diff.js");
+        return pairs.map(([one, other]) => differences(one, other).map(parts => [
+            parts.map(part => part.text).join(""), parts.filter(part => part.common).map(part => part.text).join("")]));
+    }"""
+    chance = random.Random(0)
+    pairs = [
+        ["".join(chance.choices(["a ", "b ", "c\n"], k=chance.randrange(14))) for _ in range(2)] for _ in range(300)
+    ]
+    pairs.append(["x ".join(map(str, range(5_000))), "y ".join(map(str, range(5_000)))])  # too many differences
+    for pair, ((one, kept), (other, kept_too)) in zip(pairs, page.evaluate(longest, pairs), strict=True):
+        assert [one, other] == pair
+        assert kept == kept_too
+        if len(one) < 100:
+            assert len(kept) // 2 == common_length(one[::2], other[::2]), pair
+
+
+def common_length(one: str, other: str) -> int:
+    """Return the length of a longest common subsequence."""
+    row = [0] * (len(other) + 1)
+    for letter in one:
+        before, row = row, [0]
+        for index, its in enumerate(other):
+            row.append(before[index] + 1 if its == letter else max(row[index], before[index + 1]))
+    return row[-1]
+
+
+def test_a_report_has_the_images_and_the_theme_without_storage(page: Page, tmp_path: Path) -> None:
+    pixels = np.zeros((7, 5, 3), np.uint8)
+    save_episodes(tmp_path / "run" / "test.jsonl", [episode(0, observation={"text": "a page", "image": pixels})])
+    write_report([tmp_path / "run"], tmp_path / "report.html")
+    # A frame without storage, as pages of artifacts are often shown.
+    (tmp_path / "frame.html").write_text('<iframe sandbox="allow-scripts" width=900 height=900 src="report.html">')
+    page.route("http://files.test/*", lambda route: route.fulfill(path=tmp_path / route.request.url.split("/")[-1]))
+    page.goto("http://files.test/frame.html")
+    report = page.frame_locator("iframe")
+    report.locator("a.row-link").click()
+    expect(report.locator("img.screenshot")).to_have_js_property("naturalWidth", 5)
+    expect(report.locator("#left-out")).to_have_count(0)
+    report.locator("#theme").click()
+    expect(report.locator("html")).to_have_attribute("data-theme", re.compile("light|dark"))

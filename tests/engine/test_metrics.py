@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from rllm_gym.core import Episode, StopReason, Trajectory
 from rllm_gym.engine import compute_pass_at_k, pass_at_k
 from rllm_gym.engine.metrics import (
-    compare_paired,
     confidence_interval,
     mean_interval,
+    paired_permutation_test,
     sign_flip_test,
     student_t,
 )
@@ -122,12 +122,12 @@ def test_paired_tests_and_intervals_are_those_of_the_books() -> None:
 
 
 def test_two_models_are_compared_on_their_common_tasks() -> None:
-    found = compare_paired({"a": 0.0, "b": 0.5, "c": 1.0, "x": 0}, {"a": 1.0, "b": 1.0, "c": 0.5, "y": 1})
+    found = paired_permutation_test({"a": 0.0, "b": 0.5, "c": 1.0, "x": 0}, {"a": 1.0, "b": 1.0, "c": 0.5, "y": 1})
     assert (found.tasks, found.better, found.worse) == (3, 2, 1)
     assert found.difference == pytest.approx(1 / 3)
     assert found.p_value == pytest.approx(0.75)  # 6 of 8 sums of ±1 ±0.5 ±0.5 are at least 1 from 0
     # One task, or tasks that all differ alike, do not say how much tasks vary: no interval, rather than one of width 0.
     assert mean_interval([1.0]) is None
-    assert compare_paired({"a": 0.0, "b": 0.0}, {"a": 1.0, "b": 1.0}).interval is None
+    assert paired_permutation_test({"a": 0.0, "b": 0.0}, {"a": 1.0, "b": 1.0}).interval is None
     with pytest.raises(ValueError, match="no task in common"):
-        compare_paired({"a": 1.0}, {"b": 1.0})
+        paired_permutation_test({"a": 1.0}, {"b": 1.0})

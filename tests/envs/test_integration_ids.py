@@ -15,6 +15,7 @@ from rllm_gym.envs import INTEGRATIONS
 NEEDS = {
     "rllm/ReasoningGym-v0": ("reasoning_gym", r"rllm-gym\[reasoning-gym\]"),
     "rllm/TextArena-v0": ("textarena", r"rllm-gym\[textarena\]"),
+    "rllm/BrowserGym-v0": ("browsergym", r"rllm-gym\[browsergym\]"),
     "rllm/Web-v0": ("playwright", r"rllm-gym\[web\]"),
     "rllm/MCP-v0": ("jsonschema", r"jsonschema: pip install 'rllm-gym\[mcp\]'"),
 }

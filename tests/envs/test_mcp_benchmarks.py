@@ -27,11 +27,13 @@ from tests.waiting import is_alive, until
 class Player:
     """A user that is content with the second reply."""
 
-    def user(self, scenario: str, seed: int) -> Player:
-        self.scenario = scenario
+    def user(self, scenario: str, seed: int, tools: Any = None) -> Player:
+        self.scenario, self.tools = scenario, tools
         return self
 
     async def reply(self, messages: Any) -> str | None:
+        if self.tools is not None and messages and "plug" in messages[-1]["content"]:
+            self.result = await self.tools.call("user__plug_in", {"lamp": 3})
         return None if len(messages) > 3 else "Please." if messages else "Switch lamp 1 on."
 
 
@@ -111,7 +113,7 @@ PACKAGES = {
         class Lamps:
             def __init__(self):
                 assert os.environ["TAU2_DATA_DIR"]
-                self.on = []
+                self.on, self.plugged, self.user_tools = [], [], None
             def set_state(self, data, actions, history):
                 self.on = list(data.agent_data.on)
             def get_tools(self):
@@ -121,6 +123,11 @@ PACKAGES = {
             def make_tool_call(self, tool_name, requestor, lamp):
                 if lamp > 5:
                     raise ValueError("no such lamp")
+                if (tool_name, requestor) not in (("switch_on", "assistant"), ("plug_in", "user")):
+                    raise ValueError("not your tool")
+                if requestor == "user":
+                    self.plugged.append(lamp)
+                    return f"lamp {lamp} is plugged in"
                 self.on.append(lamp)
                 return f"lamp {lamp} is on"
             def get_response(self, call):
@@ -132,10 +139,21 @@ PACKAGES = {
             def get_db_hash(self):
                 return str(sorted(self.on))
             def get_user_db_hash(self):
-                return None
+                return str(self.plugged)
             def run_env_assertion(self, assertion, raise_assertion_error):
                 return (assertion.arguments["lamp"] in self.on) == assertion.assert_value
-        registry = SimpleNamespace(get_env_constructor={"lamps": Lamps}.__getitem__)
+        class Houses(Lamps):
+            def __init__(self):
+                super().__init__()
+                self.user_tools = {"plug_in": "Plug a lamp in.", "unplug": "Unplug a lamp."}
+            def get_user_tools(self, include=None):
+                schema = {"type": "object", "properties": {"lamp": {"type": "integer"}}, "required": ["lamp"]}
+                found = []
+                for name, text in self.user_tools.items():
+                    function = {"name": name, "description": text, "parameters": schema}
+                    found.append(SimpleNamespace(name=name, openai_schema={"function": function}))
+                return found
+        registry = SimpleNamespace(get_env_constructor={"lamps": Lamps, "houses": Houses}.__getitem__)
         """,
 }
 
@@ -279,10 +297,39 @@ def test_tau2_compares_the_database_the_calls_and_what_was_said(tmp_path: Path, 
     env.close()
 
 
+@pytest.mark.parametrize("offered", [None, ["plug_in"]])
+def test_users_of_tau2_have_tools(tmp_path: Path, python: str, offered: list[str] | None) -> None:
+    domain = tau2_folder(tmp_path, communicate_info=[], actions=[
+        {"action_id": "0", "name": "switch_on", "arguments": {"lamp": 1}},
+        {"action_id": "1", "name": "plug_in", "arguments": {"lamp": 3}, "requestor": "user"},
+    ]).rename(tmp_path / "data" / "tau2" / "domains" / "houses")  # fmt: skip
+    (domain / "policy.md").rename(domain / "tech_support_manual.md")
+    (domain / "main_policy.md").write_text("Be kind.")
+    tasks = json.loads((domain / "tasks.json").read_text())
+    (domain / "tasks.json").write_text(json.dumps([{**tasks[0], "user_tools": offered}]))
+    player = Player()
+    env = MCPEnv(tasks=tau2_rows(domain, python=python), user_model=player)
+    observation, info = env.reset(seed=0)
+    policies = "<main_policy>\nBe kind.\n</main_policy>\n<tech_support_policy>\nSwitch no lamp twice.\n"
+    assert policies in observation
+    assert [tool["function"]["name"] for tool in json.loads(info["tools"])] == ["switch_on"]
+    assert [*player.tools.tools] == ["user__plug_in", *(["user__unplug"] if offered is None else [])]
+    on = call("switch_on", lamp=1)
+    for failed, replies in (
+        (set(), (on, "Please plug lamp 3 in.", "Bye.")),
+        ({"DB", "ACTION"}, (on, "Hello.", "Bye.")),
+        ({"DB", "ENV_ASSERTION", "ACTION"}, ("Please plug lamp 3 in.", "Bye.")),
+    ):
+        reward, components, _ = play(env, *replies)
+        assert {name for name, score in components.items() if score == 0} == failed, replies
+        assert reward == (not failed)
+    assert player.result.text == "lamp 3 is plugged in"
+    env.close()
+
+
 def test_rows_of_tau2_that_cannot_be_graded_are_named(tmp_path: Path) -> None:
     for criteria, words in (
         ({"reward_basis": ["DB", "NL_ASSERTION"]}, "lamps/0: its nl_assertions are judged by a model"),
-        ({"actions": [{"name": "x", "arguments": {}, "requestor": "user"}]}, "its user has tools"),
         ({"reward_basis": ["DB", "STYLE"]}, "lamps/0: its reward_basis has 'STYLE'"),
         ({"reward_basis": ["NL_ASSERTION"], "nl_assertions": []}, "requires nothing"),
         ({"reward_basis": ["COMMUNICATE", "ACTION"], "communicate_info": [], "actions": []}, "requires nothing"),

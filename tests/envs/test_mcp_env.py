@@ -938,12 +938,22 @@ def test_the_supported_part_of_a_schema_is_validated():
     assert checked_arguments(FunctionCall("t", {"n": "None"}, typed=False), tool) == {"n": None}
 
 
+def test_a_property_with_a_default_need_not_be_given():
+    """As in Playwright's server: its ``scale`` is required and has a default, which the server fills in."""
+    properties = {"scale": {"enum": ["css", "device"], "default": "css"}, "path": {"type": "string"}}
+    tool = MCPTool("shot", "", {"properties": properties, "required": ["scale", "path"]}, "s", "shot")
+    assert tool_list([tool], 1_000) == '- shot(scale: "css" | "device" = "css", path: string)'
+    assert checked_arguments(FunctionCall("shot", {"path": "a"}), tool) == {"path": "a"}
+    with pytest.raises(InvalidAction, match="'path' is a required property"):
+        checked_arguments(FunctionCall("shot", {"scale": "css"}), tool)
+
+
 def test_a_third_party_tool_description_is_one_line():
     schema = {"type": "object", "properties": {"a\n- finish()": {"type": "string"}, "b": {"enum": ["x\ny"] * 500}}}
     lines = tool_list([MCPTool("t", "Does\n- much.\n" * 500, schema, "s", "t")] * 2, 20_000).splitlines()
     assert len(lines) == 2
     assert lines[0].startswith("- t(a - finish(): string, optional, b: ")
-    assert all(len(line) < 1_000 for line in lines)
+    assert all(len(line) < 5_000 for line in lines)
     assert len(tool_list([MCPTool("t" * 64, "x" * 10_000, {}, "s", "t")] * 1_000, 20_000)) < 100_000
 
 
@@ -984,6 +994,9 @@ def test_parameters_are_described_within_a_budget():
     assert all(size <= budget for size, budget in zip(sizes, (20_000, 1_500, 1_000, 600, 300, 100)))
     assert "    id: The id returned by connect." in tool_list(tools, 200)
     assert "note:" not in tool_list(tools, 200).partition("\n")[2]
+    long = MCPTool("plan", "Plan. " * 300, {"properties": {"at": {"anyOf": [{"type": "string"}] * 2}}}, "s", "plan")
+    assert f"- plan(at: string, optional): {('Plan. ' * 300).strip()}" in tool_list([long, *tools], 20_000).splitlines()
+    assert tool_list([long, *tools], 1_000).splitlines()[0].endswith("…")
     endless = {"$ref": "#/$defs/A"}
     defs = {
         "A": {"$ref": "#/$defs/A"},

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import re
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -23,7 +25,7 @@ from rllm_gym.engine import AgentExecutionEngine
 from rllm_gym.envs.mcp import MCPEnv, ToolState
 from rllm_gym.envs.mcp.rows import ToolRowParser
 from rllm_gym.envs.mcp.user import MAX_MESSAGE_CHARS
-from rllm_gym.mcp import InProcessServer
+from rllm_gym.mcp import InProcessServer, StdioServer
 from rllm_gym.samplers import ScriptedSampler
 from rllm_gym.user_model import UserModel
 from tests.chat.templates import make_tokenizer
@@ -201,6 +203,127 @@ def test_a_model_plays_a_user_and_ends_the_conversation_with_a_word_that_no_othe
     env.step(call("put", name="cup") + call("put", name="plate"))
     _, reward, terminated, *_ = env.step("Here is the plate.")
     assert (reward, terminated) == (1.0, True)
+    env.close()
+
+
+def house(workspace: Any, seed: int) -> MCPServer:
+    server = MCPServer("house", log_level="ERROR")
+
+    @server.tool()
+    def send(what: str) -> str:
+        """Send a thing to the user."""
+        (workspace / what).touch()
+        return "sent"
+
+    @server.tool()
+    def my_open(box: str) -> str:
+        """Open a box at home."""
+        (workspace / f"{box} is open").touch()
+        return f"{box} has 7 cups in it <|system|>"
+
+    return server
+
+
+def with_tools(tools: list[str], **options: Any) -> MCPEnv:
+    seen: list[ToolState] = []
+
+    def check(state: ToolState) -> bool:
+        seen.append(state)
+        return (state.workspace / "box 3 is open").exists()
+
+    row = {"prompt": "You help users.", "check": check, "user": {**SCENARIO, "tools": tools}}
+    env = MCPEnv(tasks=[row], servers=house, **options)
+    env.seen = seen
+    return env
+
+
+@pytest.mark.parametrize("tools", [["my_open"], ["my_*"]])
+def test_a_user_that_a_model_plays_has_tools_that_the_model_in_training_has_not(
+    server: UserServer, tools: list[str]
+) -> None:
+    def answer(messages: list[dict[str, str]]) -> str:
+        last = messages[-1]["content"]
+        if "7 cups" in last:
+            return "There are seven in it."
+        if "open it" in last:
+            return f"I do it.\n{call('my_open', box='box 3')}"
+        return stop_word(messages) if "Bye" in last else "How many cups are in box 3?"
+
+    server.answer = answer
+    env = with_tools(tools, user_model=server.model)
+    observation, info = env.reset(seed=0)
+    assert [tool["function"]["name"] for tool in json.loads(info["tools"])] == ["send"]
+    assert "my_open" not in observation
+    assert "my_open(box: string): Open a box at home." in server.asked[0][0]["content"]
+    assert "There is no tool 'my_open'" in env.step(call("my_open", box="box 3"))[0]
+    env.step(call("send", what="note"))
+    observation, _, terminated, _, info = env.step("Please open it.")
+    assert (observation, terminated) == ("The user says:\nThere are seven in it.", False)
+    assert (info["tools_called"], info["tool_errors"]) == (1, 0)
+    _, reward, terminated, *_ = env.step("Bye.")
+    assert (reward, terminated) == (1.0, True)
+    # The user remembers what it has done, and reads no control tokens.
+    assert [message["content"] for message in server.asked[-1][3:6]] == [
+        "Please open it.",
+        f"I do it.\n{call('my_open', box='box 3')}",
+        "Result of my_open:\nbox 3 has 7 cups in it  < |system| > ",
+    ]
+    calls = [(one.name, one.by_user, one.turn) for one in env.seen[-1].calls]
+    assert calls == [("send", False, 1), ("my_open", True, 1)]
+    env.close()
+
+
+def test_calls_of_a_user_are_checked_and_bounded(server: UserServer) -> None:
+    env = with_tools(["my_open"], user_model=server.model)
+    told: list[str] = []
+
+    def answer(messages: list[dict[str, str]]) -> str:
+        if len(messages) == 2:
+            return "Hello."
+        told.append(messages[-1]["content"])
+        wrong = [call("send", what="x"), call("my_open", bx=3), "<tool_call>{", call("my_open", box="box 1")]
+        return wrong[min(len(told), len(wrong)) - 1] if "now, without a call" not in told[-1] else "Enough."
+
+    server.answer = answer
+    env.reset(seed=0)
+    assert env.step("Go on.")[0] == "The user says:\nEnough."
+    assert "There is no tool 'send'; there are my_open" in told[1]
+    assert "The call was not made: " in told[2]
+    assert "bx" in told[2]
+    assert "The call was not made: " in told[3]
+    assert len(told) == 9
+    assert len(env._calls.calls) == 5
+    env.close()
+
+
+def test_a_server_that_a_call_of_the_user_ends_is_lost_or_a_fault(server: UserServer) -> None:
+    program = str(Path(__file__).parents[1] / "mcp" / "counting_server.py")
+    row = {
+        "prompt": "You help users.",
+        "servers": [StdioServer(sys.executable, (program,))],
+        "user": {**SCENARIO, "tools": ["die"]},
+        "check": lambda state: True,
+    }
+    server.answer = lambda messages: call("die") if "switch it off" in messages[-1]["content"] else "Hello."
+    env = MCPEnv(tasks=[row], user_model=server.model)
+    env.reset(seed=0)
+    _, reward, terminated, _, info = env.step("Please switch it off.")
+    assert (reward, terminated, info["stop_reason"]) == (0.0, True, "server_lost")
+    server.answer = lambda messages: "Hello." if "Result" in messages[-1]["content"] else call("die")
+    with pytest.raises(EnvironmentFault, match="before the conversation began"):
+        env.reset(seed=0)
+    env.close()
+
+
+def test_tools_of_a_user_that_do_not_exist_are_errors(server: UserServer) -> None:
+    with pytest.raises(TaskError, match="must be a list of names"):
+        with_tools("my_open", user_model=server.model)  # type: ignore[arg-type]
+    env = with_tools(["my_close"], user_model=server.model)
+    with pytest.raises(TaskError, match=r"no tool 'my_close' for its user; they have send, my_open"):
+        env.reset(seed=0)
+    env.close()
+    env = with_tools(["nothing_*"], user_model=server.model)  # none begins so
+    assert len(json.loads(env.reset(seed=0)[1]["tools"])) == 2
     env.close()
 
 

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import http.server
 import re
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -77,6 +79,8 @@ def restore(url, seed, data, workspace):
         "origins": [{"origin": data["origin"], "localStorage": [{"name": "token", "value": "</script>\\u2028"}]}],
     }
 def returned(url, seed, data, workspace):
+    return data["state"]
+def state_of(url, seed, data):
     return data["state"]
 def crash(url, seed, data, workspace):
     try:
@@ -209,6 +213,57 @@ def test_a_setup_returns_cookies_and_local_storage_of_the_site(checks: Any) -> N
         assert raised.value.kind == "setup"
     finally:
         env.close()
+
+
+def test_local_storage_of_further_origins_is_set_without_a_request(checks: Any) -> None:
+    page = b"<p id=token></p><script>token.textContent = `${localStorage.token} ${document.cookie}`</script>"
+    asked: list[tuple[int, str]] = []
+
+    class Pages(http.server.BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            asked.append((self.server.server_address[1], self.path))
+            self.send_response(200)
+            self.send_header("content-type", "text/html")
+            self.send_header("content-security-policy", "script-src 'unsafe-inline'")
+            self.send_header("content-length", str(len(page)))
+            self.end_headers()
+            self.wfile.write(page)
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    servers = [http.server.ThreadingHTTPServer(("127.0.0.1", 0), Pages) for _ in range(3)]
+    for server in servers:
+        threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
+    ports = [server.server_address[1] for server in servers]
+    first, second, foreign = (f"http://127.0.0.1:{port}" for port in ports)
+    stored = [
+        {"origin": origin, "localStorage": [{"name": "token", "value": f"token{index}"}]}
+        for index, origin in enumerate((first, second, foreign))
+    ]
+    cookies = [{"name": "a", "value": "1", "domain": "127.0.0.1", "path": "/"}]
+    row = {
+        "url": f"{first}/start",
+        "goal": "Read the token.",
+        "origins": [second],
+        "setup": "checks_of_a_shop:state_of",
+        "infeasible": True,
+        "data": {"state": {"cookies": cookies, "origins": stored}},
+    }
+    env = WebEnv(tasks=[row])
+    try:
+        assert "token0 a=1" in env.reset()[0]
+        assert asked == [(ports[0], "/start")]
+        assert "token1 a=1" in env.step(f'goto("{second}/other")')[0]
+        assert f"URL: {first}/start" in env.step("back()")[0]
+        assert "There is no page to go back to" in env.step("back()")[0]  # as without a storage
+        assert asked[1] == (ports[1], "/other")
+        assert ports[2] not in {port for port, _ in asked}
+    finally:
+        env.close()
+        for server in servers:
+            server.shutdown()
+            server.server_close()
 
 
 def test_a_model_that_ends_the_server_ends_its_episode_unsolved(checks: Any, caplog: pytest.LogCaptureFixture) -> None:

@@ -10,6 +10,7 @@ import os
 import re
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -134,6 +135,7 @@ def test_every_option_in_a_shown_command_exists() -> None:
         "docs/multiagent.md",
         "docs/fine-tuning.md",
         "docs/serving.md",
+        "docs/viewer.md",
         "CONTRIBUTING.md",
         "docs/writing-an-environment.md",
     ):
@@ -151,6 +153,15 @@ def test_every_option_in_a_shown_command_exists() -> None:
         assert result.returncode == 0
         for option in options:
             assert option in result.stdout, f"rllm-gym {command} has no {option}"
+
+
+@pytest.mark.parametrize("page", ["README.md", "docs/quick-start.md"])
+def test_the_first_installation_is_enough_for_the_quick_start(page: str) -> None:
+    extras = re.search(r"pip install -e '\.\[([\w,]+)\]'", (ROOT / page).read_text())
+    assert extras is not None
+    optional = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    installed = {re.split(r"[<>=\[]", one)[0] for extra in extras[1].split(",") for one in optional[extra]}
+    assert installed >= {"rich", "torch", "peft", "gguf", "aiohttp"}  # doctor, train, model, view
 
 
 def test_every_documented_make_target_exists() -> None:

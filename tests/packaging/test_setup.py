@@ -111,14 +111,14 @@ def test_the_first_suitable_python_installs_with_the_constraints(checkout: Path)
     installed = (checkout / "log").read_text()
     assert "--constraint constraints.txt" in installed
     assert "--extra-index-url https://download.pytorch.org/whl/cpu" in installed
-    assert ".[train,openai,web,miniwob,mcp,search,parquet,gguf,render,docs,notebooks,dev]" in installed
+    assert ".[train,openai,web,miniwob,mcp,search,parquet,render,docs,notebooks,dev]" in installed
 
     run(checkout, "make", "setup", TORCH="cpu")
     assert (checkout / "log").read_text() == installed  # nothing has changed, so nothing is installed
     os.utime(checkout / "constraints.txt", (2**31, 2**31))
     run(checkout, "make", "setup", TORCH="default")
     updated = (checkout / "log").read_text().removeprefix(installed)
-    assert ".[train,openai,web,miniwob,mcp,search,parquet,gguf,render,docs,notebooks,dev]" in updated
+    assert ".[train,openai,web,miniwob,mcp,search,parquet,render,docs,notebooks,dev]" in updated
     assert "extra-index-url" not in updated
 
 

@@ -94,7 +94,7 @@ def run(python: Path, *arguments: str, stdin: str = "") -> subprocess.CompletedP
 def test_the_wheel_contains_data_files(wheel: Path) -> None:
     names = set(zipfile.ZipFile(wheel).namelist())
     assert "rllm_gym/py.typed" in names
-    assert {"rllm_gym/commands/report/page.css", "rllm_gym/commands/report/page.js"} <= names
+    assert {f"rllm_gym/commands/view/page/{name}" for name in ("index.html", "view.css", "app.js")} <= names
     assert any(name.startswith("rllm_gym/commands/templates/") for name in names)
     assert any(name.startswith("trainers/recipes/") and name.endswith(".yaml") for name in names)
     assert any(name.endswith("/licenses/LICENSE") for name in names)

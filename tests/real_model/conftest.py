@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from rllm_gym.commands.errors import CommandError
-from rllm_gym.commands.model import MODELS, write_model
+from rllm_gym.commands.model import MODELS, download_model
 
 
 @pytest.fixture(scope="session")
@@ -22,6 +22,6 @@ def smollm2() -> Path:
     with (cache / "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         try:
-            return write_model("smollm2", cache / f"smollm2-{MODELS['smollm2'].version}")
+            return download_model("smollm2", cache / f"smollm2-{MODELS['smollm2'].version}")
         except CommandError as error:
             pytest.skip(str(error))

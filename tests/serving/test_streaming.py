@@ -15,8 +15,10 @@ import openai
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from tokenizers import Tokenizer, decoders, models
+from transformers import PreTrainedTokenizerFast
 
-from rllm_gym.chat.tokenizer import reply_decoder
+from rllm_gym.chat.tokenizer import is_undecided, reply_decoder
 from rllm_gym.chat_server import ChatServer, reply_message
 from rllm_gym.samplers import Completion, SamplerError, SamplingParams, SamplingRequest, ScriptedSampler, TorchSampler
 from rllm_gym.serving import CallLog, ServedAgent
@@ -45,7 +47,7 @@ PIECES = st.sampled_from(
 def test_what_was_streamed_is_the_beginning_of_the_reply(text: str, tools: bool, stop: Sequence[str]) -> None:
     ids, parts = TOKENIZER.encode(text, add_special_tokens=False), [""]
     decode = reply_decoder(TOKENIZER)
-    reply = PartialReply(decode, parts.append, tools=tools, stop=stop)
+    reply = PartialReply(decode, is_undecided(TOKENIZER), parts.append, tools=tools, stop=stop)
     whole = decode(ids)
     for number, token in enumerate(ids[:-1], 1):
         if any(each in decode(ids[:number]) for each in stop):  # the sampler ends the reply here
@@ -87,13 +89,48 @@ def test_bytes_that_are_no_characters_are_sent_and_decoded_a_few_times(data: byt
         return decode(ids)
 
     ids = bytes_of(data)
-    reply = PartialReply(counting, parts.append, tools=False, stop=())
+    reply = PartialReply(counting, is_undecided(TOKENIZER), parts.append, tools=False, stop=())
     for token in ids:
         reply.add(token)
     assert decode(ids).startswith(reply.sent)
     assert reply.sent.startswith(content)
     assert all(later.startswith(earlier) for earlier, later in pairwise(parts))
     assert decoded < 20 * len(ids)
+
+
+def make_byte_fallback_tokenizer() -> PreTrainedTokenizerFast:
+    """Return a tokenizer of the form of Llama 2's and Gemma's: what is not in the vocabulary becomes bytes."""
+    vocab = ["<unk>", "</s>", *(f"<0x{byte:02X}>" for byte in range(256)), "\u2581", *"abc"]
+    backend = Tokenizer(
+        models.BPE({token: number for number, token in enumerate(vocab)}, [], unk_token="<unk>", byte_fallback=True)
+    )
+    backend.decoder = decoders.Sequence(
+        [decoders.Replace("\u2581", " "), decoders.ByteFallback(), decoders.Fuse(), decoders.Strip(" ", 1, 0)]
+    )
+    return PreTrainedTokenizerFast(tokenizer_object=backend, unk_token="<unk>", eos_token="</s>")
+
+
+BYTE_FALLBACK = make_byte_fallback_tokenizer()
+GRIN = [BYTE_FALLBACK.convert_tokens_to_ids(f"<0x{byte:02X}>") for byte in "\U0001f600".encode()]
+
+
+@settings(max_examples=300, deadline=None)
+@given(
+    ids=st.lists(st.one_of(st.sampled_from(GRIN), st.just(GRIN), st.integers(0, len(BYTE_FALLBACK) - 1)), max_size=9)
+)
+@example(ids=[GRIN, GRIN[0]])
+@example(ids=[GRIN, 1, GRIN[0], 260, 260])
+def test_bytes_in_a_row_are_sent_when_it_is_known_what_they_are(ids: list[int | list[int]]) -> None:
+    decode, parts = reply_decoder(BYTE_FALLBACK), [""]
+    flat = [number for item in ids for number in (item if isinstance(item, list) else [item])]
+    reply = PartialReply(decode, is_undecided(BYTE_FALLBACK), parts.append, tools=False, stop=())
+    for token in flat:
+        reply.add(token)
+    assert decode(flat).startswith(reply.sent)
+    assert all(later.startswith(earlier) for earlier, later in pairwise(parts))
+    letter = BYTE_FALLBACK.convert_tokens_to_ids("a")
+    reply.add(letter)
+    assert reply.sent == decode([*flat, letter])
 
 
 @asynccontextmanager

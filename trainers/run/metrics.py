@@ -86,8 +86,12 @@ class MetricsLog:
         self.close()
 
 
-def read_metrics(path: Path) -> list[dict[str, Any]]:
-    """Read the rows of a run from its folder or file; an incomplete last line is ignored."""
+def read_metrics(path: str | os.PathLike[str]) -> list[dict[str, Any]]:
+    """Read the rows of a run from its folder or file: one dictionary per step. An incomplete last line is ignored.
+
+    ``pandas.DataFrame(read_metrics(run))`` is a table of them.
+    """
+    path = Path(path)
     rows = []
     for line in (path / FILE if path.is_dir() else path).read_text().splitlines():
         try:

@@ -1,4 +1,4 @@
-"""``EpisodeIndex``: what episodes are filtered and sorted by, in an SQLite file; the episodes stay in their files."""
+"""``EpisodeIndex``: what episodes are filtered, searched and sorted by, in an SQLite file; they stay in their files."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import contextlib
 import json
 import math
 import os
+import re
 import sqlite3
 import threading
 import zlib
@@ -16,27 +17,40 @@ from typing import Any, Self
 from rllm_gym.commands.errors import CommandError
 from rllm_gym.commands.view.run_files import Cursor, EpisodeFile, FileLine, FilterError, Run, episode_files, new_lines
 
-_FORMAT = 2
+_FORMAT = 3
 _APPLICATION = 0x726C6700 + _FORMAT  # SQLite's application_id of an index
 _BATCH_BYTES = 16 << 20
 _MAX_TEXT_CHARS = 1_000
+_MAX_SEARCHED_CHARS = 50_000
+_MAX_QUERY_WORDS = 20
+_MAX_DEAD_TEXTS = 20_000
 _BAD_LINES_KEPT = 100
 _MAX_ALTERNATIVES = 100
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS files(
-  id INTEGER PRIMARY KEY, run TEXT NOT NULL, name TEXT NOT NULL, kind TEXT NOT NULL, step INTEGER,
+  id INTEGER PRIMARY KEY AUTOINCREMENT, run TEXT NOT NULL, name TEXT NOT NULL, kind TEXT NOT NULL, step INTEGER,
   cursor TEXT NOT NULL, bad INTEGER NOT NULL DEFAULT 0, UNIQUE(run, name));
 CREATE TABLE IF NOT EXISTS bad_lines(file INTEGER, line INTEGER, reason TEXT, PRIMARY KEY(file, line)) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS episodes(
   file INTEGER, line INTEGER, offset INTEGER, length INTEGER, step INTEGER, reward REAL, success INTEGER,
   turns INTEGER, tokens INTEGER, stop_reason TEXT, task_id TEXT, group_id TEXT, episode_id TEXT, env_id TEXT,
   fault TEXT, PRIMARY KEY(file, line)) WITHOUT ROWID;
+CREATE VIRTUAL TABLE IF NOT EXISTS texts USING fts5(reply, prompt, content='');
 CREATE INDEX IF NOT EXISTS groups ON episodes(file, group_id, reward, success, task_id);
 """
 _EXACT = {"file": "files.name", "kind": "files.kind", "stop": "stop_reason", "group": "group_id"}
 _RANGES = ("reward", "tokens", "turns", "step")
 FILTERS = frozenset(
-    {"run", "task", "success", "fault", *_EXACT, *(f"{name}_{end}" for name in _RANGES for end in ("min", "max"))}
+    {
+        "run",
+        "task",
+        "text",
+        "reply",
+        "success",
+        "fault",
+        *_EXACT,
+        *(f"{name}_{end}" for name in _RANGES for end in ("min", "max")),
+    }
 )
 """Names of the parameters that select episodes. Several values of one are alternatives."""
 _ORDERS = {
@@ -44,15 +58,17 @@ _ORDERS = {
     **{name: f"{name}, file, line" for name in _RANGES},
     **{f"-{name}": f"{name} DESC, file, line" for name in _RANGES},
 }
+_NO_SYNTAX = {ord('"'): " ", 0: " "}
 _STEP = "coalesce(episodes.step, files.step)"
 _COLUMNS = (
     "files.run, files.name, files.kind, line, task_id, group_id, episode_id, env_id, reward, success, stop_reason, "
     f"fault, turns, tokens, {_STEP}"
 )
-_NAMES = (
+ROW = (
     *("run", "file", "kind", "line", "task", "group", "episode", "env"),
     *("reward", "success", "stop_reason", "fault", "turns", "tokens", "step"),
 )
+"""Names of the values of an episode in a list."""
 
 
 class EpisodeIndex:
@@ -197,6 +213,26 @@ class EpisodeIndex:
             "episodes": [self._row(row) for row in rows],
         }
 
+    def selection(self, limit: int) -> list[tuple[dict[str, Any], tuple[Path, int, int]]]:
+        """Return some episodes of all kinds and files, each with file, offset and length of its line.
+
+        The kinds take turns; within a kind, those of the first group of each file come before those of the second.
+        """
+        files = list(self._runs)
+        with self._connect() as db:
+            rows = db.execute(
+                "WITH starts AS (SELECT *, "
+                "min(line) OVER (PARTITION BY file, iif(group_id = '', line, group_id)) start "
+                f"FROM episodes WHERE file IN (SELECT id FROM files WHERE run IN ({_marks(files)}))), "
+                "places AS (SELECT *, dense_rank() OVER (PARTITION BY file ORDER BY start) place FROM starts) "
+                f"SELECT {_COLUMNS.replace('episodes.', 'places.')}, offset, length "
+                "FROM places JOIN files ON file = files.id "
+                "ORDER BY row_number() OVER (PARTITION BY files.kind ORDER BY place, file, line), files.kind LIMIT ?",
+                [*files, limit],
+            ).fetchall()
+        paths = {file: self._path_of(*file) for file in {row[:2] for row in rows}}
+        return [(self._row(row[:-2]), (path, *row[-2:])) for row in rows if (path := paths[row[:2]])]
+
     def groups(self, filters: Mapping[str, Sequence[str]], *, offset: int = 0, limit: int = 100) -> dict[str, Any]:
         """Return a page of the groups of the selected episodes: number, mean and deviation of rewards, successes.
 
@@ -315,6 +351,13 @@ class EpisodeIndex:
                 raise sqlite3.DatabaseError("it was written by another program or version")
             db.execute("PRAGMA journal_mode = WAL")
             db.executescript(f"BEGIN IMMEDIATE; PRAGMA application_id = {_APPLICATION}; {_SCHEMA} COMMIT;")
+            dead = "(SELECT count(*) FROM texts_docsize) - (SELECT count(*) FROM episodes)"
+            if db.execute(f"SELECT {dead} > max({_MAX_DEAD_TEXTS}, (SELECT count(*) FROM episodes))").fetchone()[0]:
+                # A text cannot be deleted alone: SQLite would need its content.
+                db.executescript(
+                    "BEGIN IMMEDIATE; INSERT INTO texts(texts) VALUES ('delete-all'); "
+                    "DELETE FROM episodes; DELETE FROM bad_lines; DELETE FROM files; COMMIT;"
+                )
             # Files of runs that have been deleted.
             for (path,) in db.execute("SELECT DISTINCT run FROM files").fetchall():
                 if not Path(path).exists():
@@ -368,30 +411,29 @@ class EpisodeIndex:
         """Index the next lines of a file; return whether there were any. The lock of the transaction excludes other
         processes."""
         with self._connect() as db, _transaction(db):
-            db.execute(
-                "INSERT OR IGNORE INTO files(run, name, kind, step, cursor) VALUES (?, ?, ?, ?, ?)",
-                (str(run.path), file.name, file.kind, file.step, str(Cursor())),
-            )
-            number, text = db.execute(
+            found = db.execute(
                 "SELECT id, cursor FROM files WHERE run = ? AND name = ?", (str(run.path), file.name)
             ).fetchone()
-            before = Cursor.parse(text)
+            number, before = (found[0], Cursor.parse(found[1])) if found else (self._add(db, run, file), Cursor())
             try:
                 lines, cursor, restarted = new_lines(file.path, before, _BATCH_BYTES)
             except OSError:
                 return False  # deleted in between, or not readable
-            if restarted:
-                db.execute("DELETE FROM episodes WHERE file = ?", (number,))
-                db.execute("DELETE FROM bad_lines WHERE file = ?", (number,))
-                db.execute("UPDATE files SET bad = 0 WHERE id = ?", (number,))
+            if restarted:  # the texts of the old number stay, but belong to no episode
+                _delete(db, number)
+                number = self._add(db, run, file)
             bad: list[tuple[int, int, str]] = []
-            rows = []
+            rows, texts = [], []
             for line in lines:
                 try:
-                    rows.append((number, line.number, line.offset, line.length, *index_row(line)))
+                    row, text = index_row(line)
                 except (ValueError, RecursionError) as error:
                     bad.append((number, line.number, str(error)[:200]))
+                else:
+                    rows.append((number, line.number, line.offset, line.length, *row))
+                    texts.append((number << 32 | line.number, *text))
             db.executemany(f"INSERT OR REPLACE INTO episodes VALUES ({_marks(range(15))})", rows)
+            db.executemany("INSERT INTO texts(rowid, reply, prompt) VALUES (?, ?, ?)", texts)
             if bad:
                 (kept,) = db.execute("SELECT bad FROM files WHERE id = ?", (number,)).fetchone()
                 db.executemany(
@@ -399,6 +441,12 @@ class EpisodeIndex:
                 )
             db.execute("UPDATE files SET cursor = ?, bad = bad + ? WHERE id = ?", (str(cursor), len(bad), number))
         return bool(lines) or restarted
+
+    def _add(self, db: sqlite3.Connection, run: Run, file: EpisodeFile) -> int:
+        """Add a file of which nothing has been read, and return its number, which no other one has had."""
+        values = (str(run.path), file.name, file.kind, file.step, str(Cursor()))
+        added = db.execute("INSERT INTO files(run, name, kind, step, cursor) VALUES (?, ?, ?, ?, ?)", values)
+        return added.lastrowid or 0
 
     def _file_id(self, run: str, file: str) -> int:
         with self._connect() as db:
@@ -429,6 +477,12 @@ class EpisodeIndex:
             elif name == "task":
                 conditions.append(" OR ".join(["instr(task_id, ?)"] * len(choices)))
                 compared += choices
+            elif name in ("text", "reply"):
+                conditions.append(
+                    "(file, line) IN (SELECT rowid >> 32, rowid & 4294967295 FROM texts WHERE texts MATCH ?)"
+                )
+                found = " OR ".join(f"({_match(name, choice)})" for choice in choices)
+                compared.append(found if name == "text" else f"reply : ({found})")
             elif name in ("success", "fault"):
                 conditions.append({"success": "success = ?", "fault": "(fault != '') = ?"}[name])
                 compared.append(_flag(name, choices[-1]))
@@ -440,12 +494,12 @@ class EpisodeIndex:
         return " AND ".join([where, *(f"({condition})" for condition in conditions)]), values + compared
 
     def _row(self, row: Sequence[Any]) -> dict[str, Any]:
-        named = dict(zip(_NAMES, row, strict=True))
+        named = dict(zip(ROW, row, strict=True))
         return {**named, "run": self._runs[named["run"]].name, "success": bool(named["success"])}
 
 
-def index_row(line: FileLine) -> tuple[Any, ...]:
-    """Return the values of a line that episodes are filtered by.
+def index_row(line: FileLine) -> tuple[tuple[Any, ...], tuple[str, str]]:
+    """Return the values of a line that episodes are filtered by, and the texts of its replies and prompts.
 
     Raises:
         ValueError: The line is not an episode.
@@ -461,26 +515,70 @@ def index_row(line: FileLine) -> tuple[Any, ...]:
     if not isinstance(row.get("trajectories"), list) or "task_id" not in row:
         raise ValueError("not an episode: it has no trajectories or no task_id")
     turns = tokens = 0
+    replies: list[str] = []
+    prompts: list[str] = []
     for trajectory in row["trajectories"]:
         steps = trajectory.get("steps") if isinstance(trajectory, dict) else None
         for step in steps if isinstance(steps, list) else ():
             turns += 1
-            sampled = step.get("tokens") if isinstance(step, dict) else None
+            if not isinstance(step, dict):
+                continue
+            sampled = step.get("tokens")
             ids = sampled.get("ids") if isinstance(sampled, dict) else None
             tokens += len(ids) if isinstance(ids, list) else 0
-    return (
+            replies += _contents(step.get("response"))
+            prompts += _prompt(step)
+    values = (
         None, _finite(row.get("reward")), bool(row.get("success")), turns, tokens, _text(row.get("stop_reason")),
         _text(row["task_id"]), _text(row.get("group_id")), _text(row.get("episode_id")), _text(row.get("env_id")),
         _text(row.get("fault")),
     )  # fmt: skip
+    return values, (_searched(replies), _searched(prompts))
 
 
-def _row_of_completion(row: Mapping[str, Any]) -> tuple[Any, ...]:
+def _row_of_completion(row: Mapping[str, Any]) -> tuple[tuple[Any, ...], tuple[str, str]]:
     step = _finite(row.get("step"))
-    return (
+    values = (
         None if step is None else int(step), _finite(row.get("reward")), bool(row.get("success")), 1, None,
         _text(row.get("stop_reason")), _text(row.get("task")), _text(row.get("group")), "", "", "",
     )  # fmt: skip
+    return values, (_searched(_contents(row.get("completion"))), _searched(_contents(row.get("prompt"))))
+
+
+def _prompt(step: Mapping[str, Any]) -> list[str]:
+    """Return the texts that a turn added to the prompt; the observation if it is not in a message."""
+    sent = step.get("messages")
+    new = sent.get("new") if isinstance(sent, dict) else None
+    messages = [message for message in new if isinstance(message, dict)] if isinstance(new, list) else []
+    texts = [text for one in messages if one.get("role") != "assistant" for text in _contents(one.get("content"))]
+    observed = step.get("observation")
+    observed = observed.get("text") if isinstance(observed, dict) else observed
+    return texts + [text for text in _contents(observed) if not any(text in other for other in texts)]
+
+
+def _contents(content: Any) -> list[str]:
+    """Return the texts of a content: a text, or parts of texts and images."""
+    parts = [part.get("text") for part in content if isinstance(part, dict)] if isinstance(content, list) else [content]
+    return [part for part in parts if isinstance(part, str)]
+
+
+def _searched(texts: Sequence[str]) -> str:
+    return "\n".join(texts)[:_MAX_SEARCHED_CHARS].encode("utf-8", "replace").decode()
+
+
+def _match(name: str, text: str) -> str:
+    """Return the FTS5 query for a text: episodes with all words, or words that begin so; phrases are in quotes."""
+    pieces = [(quoted or word, quoted) for quoted, word in re.findall(r'"([^"]*)"|(\S+)', text)]
+    terms = [
+        f'"{piece.translate(_NO_SYNTAX)}"{"" if quoted else " *"}'
+        for piece, quoted in pieces
+        if any(map(str.isalnum, piece))
+    ]
+    if len(terms) > _MAX_QUERY_WORDS:
+        raise FilterError(f"{name} has {len(terms)} words; give at most {_MAX_QUERY_WORDS}")
+    if not terms:
+        raise FilterError(f"{name}={text!r:.100} has no word to search for")
+    return " AND ".join(terms).encode("utf-8", "replace").decode()
 
 
 # Private functions

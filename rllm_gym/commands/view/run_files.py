@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import itertools
 import os
 import re
 import zlib
@@ -15,6 +17,8 @@ from rllm_gym.commands.errors import CommandError
 METRICS = "metrics.jsonl"
 COMPLETIONS = "completions.jsonl"
 RESULTS = "results.json"
+EVALUATION = "evaluation.json"
+MANIFEST = "manifest.json"
 MAX_LINE_BYTES = 128 << 20
 """Longest line that is parsed: an episode of some thirty turns with screenshots."""
 _FOLDERS = ("", "episodes", "dropped")
@@ -51,6 +55,17 @@ class Run:
     def results(self) -> Path | None:
         """The file with the results of ``rllm-gym eval``, like :attr:`metrics`."""
         return self._own(RESULTS)
+
+    @property
+    def evaluation(self) -> Path | None:
+        """The file with the table of the demo, like :attr:`metrics`."""
+        return self._own(EVALUATION)
+
+    @property
+    def manifest(self) -> Path | None:
+        """The manifest, like :attr:`metrics`; that of a file of episodes is beside it."""
+        path = self.folder / (MANIFEST if self.path.is_dir() else self.path.with_suffix(f".{MANIFEST}").name)
+        return path if path.is_file() and path.resolve() == path else None
 
     def _own(self, name: str) -> Path | None:
         path = (self.path / name).resolve()
@@ -215,6 +230,19 @@ def new_lines(path: Path, cursor: Cursor, max_bytes: int) -> tuple[list[FileLine
             read = replace(cursor, offset=end, line=lines[-1].number, tail=_tail(file, end))
             cursor = replace(read, size=status.st_size, modified=status.st_mtime_ns)
     return lines, cursor, restarted
+
+
+def lines_at(locations: Sequence[tuple[Path, int, int]]) -> bytes:
+    """Return the lines at these files, offsets and lengths; one that is no longer there is left out."""
+    lines = []
+    for path, in_file in itertools.groupby(locations, key=lambda location: location[0]):
+        with contextlib.suppress(OSError), path.open("rb") as file:
+            for _, offset, length in in_file:
+                file.seek(offset)
+                content = file.read(min(length, MAX_LINE_BYTES))
+                if content.startswith(b"{") and content.find(b"\n") == length - 1:
+                    lines.append(content)
+    return b"".join(lines)
 
 
 def _lines(file: BinaryIO, number: int, offset: int) -> Iterator[FileLine]:

@@ -8,9 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import itertools
-import json
-import math
 import sqlite3
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -22,11 +19,11 @@ from urllib.parse import urlsplit
 
 from aiohttp import web
 
-from rllm_gym.commands.eval_results import comparison_rows, result_rows
 from rllm_gym.commands.view.episode_index import FILTERS, EpisodeIndex
-from rllm_gym.commands.view.run_files import MAX_LINE_BYTES, Cursor, FileLine, FilterError, Run, new_lines
-from rllm_gym.commands.view.token_text import TokenTexts, control_ids, texts_of
-from rllm_gym.commands.view.transcript import EpisodePage, read_transcript
+from rllm_gym.commands.view.run_files import Cursor, FilterError, Run, lines_at, new_lines
+from rllm_gym.commands.view.run_tables import manifest_of, metric_rows, results_of
+from rllm_gym.commands.view.token_text import TokenTexts
+from rllm_gym.commands.view.transcript import EpisodePage
 
 _HEADERS = {
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; "
@@ -40,7 +37,6 @@ _HEADERS = {
 }
 _HOSTS = ("127.0.0.1", "localhost", "::1")
 _TYPES = {"html": "text/html", "css": "text/css", "js": "text/javascript"}
-_RESULTS_BYTES = 16 << 20
 _METRICS_BYTES = 4 << 20
 _EXPORT_BYTES = 1 << 20
 _MAX_PAGE = 500
@@ -76,6 +72,7 @@ class ViewServer:
             ("transcript", self._transcript, {"run", "file", "line"}),
             ("bad", self._bad, frozenset[str]()),
             ("results", self._results, frozenset[str]()),
+            ("manifests", self._manifests, frozenset[str]()),
         ):
             self.app.router.add_get(f"/api/{name}", partial(_json, answer, frozenset(names)))
         self.app.router.add_get("/api/image", self._image)
@@ -101,7 +98,7 @@ class ViewServer:
         if path is None:
             return {"rows": [], "bad": [], "cursor": str(cursor), "restarted": cursor != Cursor(), "more": False}
         lines, end, restarted = await asyncio.to_thread(new_lines, path, cursor, _METRICS_BYTES)
-        rows, bad = _metric_rows(lines)
+        rows, bad = metric_rows(lines)
         more = sum(line.length for line in lines) >= _METRICS_BYTES
         return {"rows": rows, "bad": bad, "cursor": str(end), "restarted": restarted, "more": more}
 
@@ -121,7 +118,10 @@ class ViewServer:
         return {"lines": await asyncio.to_thread(self._index.bad_lines)}
 
     async def _results(self, query: Query) -> Any:
-        return {"runs": await asyncio.to_thread(lambda: [found for run in self._runs if (found := _results_of(run))])}
+        return {"runs": await asyncio.to_thread(lambda: [found for run in self._runs if (found := results_of(run))])}
+
+    async def _manifests(self, query: Query) -> Any:
+        return {"runs": await asyncio.to_thread(lambda: [found for run in self._runs if (found := manifest_of(run))])}
 
     async def _transcript(self, query: Query) -> Any:
         transcript = await self._read(query)
@@ -150,9 +150,9 @@ class ViewServer:
             batch.append(location)
             size += location[2]
             if size >= _EXPORT_BYTES:
-                await stream.write(await asyncio.to_thread(_lines_at, batch))
+                await stream.write(await asyncio.to_thread(lines_at, batch))
                 batch, size = [], 0
-        await stream.write(await asyncio.to_thread(_lines_at, batch))
+        await stream.write(await asyncio.to_thread(lines_at, batch))
         return stream
 
     async def _read(self, query: Query) -> EpisodePage:
@@ -176,12 +176,8 @@ class ViewServer:
         return transcript
 
     def _parse(self, run: Run, path: Path, offset: int, length: int) -> EpisodePage:
-        tokenizer = self._tokens.tokenizer(run)
         try:
-            content = _lines_at([(path, offset, length)])
-            if tokenizer is None:
-                return read_transcript(content, None, set())
-            return read_transcript(content, partial(texts_of, tokenizer), control_ids(tokenizer))
+            return self._tokens.transcript(run, lines_at([(path, offset, length)]))
         except (ValueError, RecursionError) as error:
             raise web.HTTPConflict(text=f"{path.name} has changed, or the episode cannot be shown: {error}") from error
 
@@ -289,55 +285,3 @@ def _int(query: Query, name: str, default: int | None = None) -> int:
     if not (text.isascii() and text.isdigit() and len(text) < 19):
         raise FilterError(f"{name}={text!r:.100} must be a number, 0 or more")
     return int(text)
-
-
-def _metric_rows(lines: Sequence[FileLine]) -> tuple[list[dict[str, float]], list[int]]:
-    """Return the finite numbers of each row with its step, and the numbers of lines without a step."""
-    rows, bad = [], []
-    for line in lines:
-        try:
-            row = json.loads(line.content or b"")
-            numbers = {
-                name: float(value)
-                for name, value in row.items()
-                if isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
-            }
-            numbers["step"]
-        except (ValueError, AttributeError, KeyError, OverflowError, RecursionError):
-            bad.append(line.number)
-        else:
-            rows.append(numbers)
-    return rows, bad
-
-
-def _results_of(run: Run) -> dict[str, Any] | None:
-    """Return the tables of the results of ``rllm-gym eval`` in the folder of a run."""
-    if run.results is None:
-        return None
-    try:
-        with run.results.open("rb") as file:
-            report = json.loads(file.read(_RESULTS_BYTES))
-        results, comparisons = report["results"], report["comparisons"]
-        files = [Path(str(result["output"])).name for result in results]
-        tables = [
-            {"columns": list(rows[0]), "rows": [list(row.values()) for row in rows], "files": names}
-            for rows, names in ((result_rows(results), files), (comparison_rows(comparisons), []))
-            if rows
-        ]
-        notices = list(dict.fromkeys(f"{result['env']}: {result['contamination']}" for result in results))
-        return {"run": run.name, "tables": tables, "notices": notices, "complete": report["complete"] is True}
-    except (OSError, ValueError, LookupError, TypeError, AttributeError, ArithmeticError, RecursionError) as error:
-        return {"run": run.name, "error": f"{run.results.name} cannot be read: {type(error).__name__}: {error}"[:500]}
-
-
-def _lines_at(locations: Sequence[tuple[Path, int, int]]) -> bytes:
-    """Return the lines at these locations; one that is no longer there is left out."""
-    lines = []
-    for path, in_file in itertools.groupby(locations, key=lambda location: location[0]):
-        with contextlib.suppress(OSError), path.open("rb") as file:
-            for _, offset, length in in_file:
-                file.seek(offset)
-                content = file.read(min(length, MAX_LINE_BYTES))
-                if content.startswith(b"{") and content.find(b"\n") == length - 1:
-                    lines.append(content)
-    return b"".join(lines)

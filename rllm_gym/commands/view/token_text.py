@@ -5,10 +5,12 @@ from __future__ import annotations
 import importlib.util
 import json
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from rllm_gym.commands.view.run_files import Run
+from rllm_gym.commands.view.transcript import EpisodePage, read_transcript
 
 _FILE = "tokenizer.json"
 _MAX_BYTES = 256 << 20
@@ -45,6 +47,17 @@ class TokenTexts:
             except Exception:  # the library raises nothing more specific
                 self._loaded[key] = None
         return self._loaded[key]
+
+    def transcript(self, run: Run, content: bytes) -> EpisodePage:
+        """Return the episode of a line of a run.
+
+        Raises:
+            ValueError, RecursionError: The line is not a JSON object.
+        """
+        tokenizer = self.tokenizer(run)
+        if tokenizer is None:
+            return read_transcript(content, None, set())
+        return read_transcript(content, partial(texts_of, tokenizer), control_ids(tokenizer))
 
 
 def texts_of(tokenizer: Any, turns: Sequence[tuple[int, Sequence[int]]]) -> list[list[str]]:

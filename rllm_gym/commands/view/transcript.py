@@ -267,6 +267,9 @@ def _numbers(value: Any, count: int) -> list[float | None] | None:
     if len(items) != count or not items:
         return None
     return [
-        float(item) if isinstance(item, int | float) and not isinstance(item, bool) and abs(item) < 1e30 else None
+        # Five digits: more are not shown.
+        float(f"{item:.5g}")
+        if isinstance(item, int | float) and not isinstance(item, bool) and abs(item) < 1e30
+        else None
         for item in items
     ]

@@ -169,6 +169,8 @@ def _bounded(base: Any) -> Any:
         keywords[name] = _not_checked
     keywords["additionalProperties"] = _without_patterns(keywords["additionalProperties"])
     keywords["uniqueItems"] = _unique_items
+    if "required" in keywords:  # not in draft 3
+        keywords["required"] = _without_defaults(keywords["required"])
     return extend(base, validators=keywords)
 
 
@@ -196,6 +198,24 @@ def _without_patterns(check: Keyword) -> Keyword:
             yield from check(validator, value, instance, schema)
 
     return checked
+
+
+def _without_defaults(check: Keyword) -> Keyword:
+    """Do not require a property with a default: servers that use zod list it as required, and fill it in."""
+
+    def checked(validator: Any, required: Any, instance: Any, schema: Any) -> Iterator[Any]:
+        if isinstance(required, list):
+            required = [name for name in required if not has_default(schema, name)]
+        yield from check(validator, required, instance, schema)
+
+    return checked
+
+
+def has_default(schema: Mapping[str, Any], name: Any) -> bool:
+    """Return whether a property has a default."""
+    properties = schema.get("properties")
+    wanted = properties.get(name) if isinstance(properties, dict) and isinstance(name, str) else None
+    return isinstance(wanted, dict) and "default" in wanted
 
 
 def _unique_items(validator: Any, value: Any, instance: Any, schema: Any) -> Iterator[Any]:

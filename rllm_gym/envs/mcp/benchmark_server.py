@@ -17,6 +17,8 @@ from pathlib import Path
 from typing import Any
 
 CONFIG = "benchmark.json"
+OF_USER = "user__"
+"""Begins the names of the tools of a user of tau2-bench."""
 _JSON_TYPES = {"dict": "object", "float": "number", "tuple": "array"}
 
 CallResult = tuple[str, bool]
@@ -105,11 +107,20 @@ class Tau2:
         return environment
 
     def tools(self) -> list[dict[str, Any]]:
-        listed = [tool.openai_schema["function"] for tool in self.environment.get_tools()]
-        return [{"name": t["name"], "description": t["description"], "inputSchema": t["parameters"]} for t in listed]
+        named = [("", tool) for tool in self.environment.get_tools()]
+        if getattr(self.environment, "user_tools", None) is not None:
+            offered = getattr(self.task, "user_tools", None)  # None: all
+            of_user = self.environment.get_user_tools()
+            named += [(OF_USER, tool) for tool in of_user if offered is None or tool.name in offered]
+        listed = [(prefix, tool.openai_schema["function"]) for prefix, tool in named]
+        return [
+            {"name": prefix + t["name"], "description": t["description"], "inputSchema": t["parameters"]}
+            for prefix, t in listed
+        ]
 
     def call(self, name: str, arguments: dict[str, Any]) -> CallResult:
-        call = self.messages.ToolCall(id="1", name=name, arguments=arguments, requestor="assistant")
+        requestor, name = ("user" if name.startswith(OF_USER) else "assistant"), name.removeprefix(OF_USER)
+        call = self.messages.ToolCall(id="1", name=name, arguments=arguments, requestor=requestor)
         answer = self.environment.get_response(call)
         return answer.content or "", bool(answer.error)
 

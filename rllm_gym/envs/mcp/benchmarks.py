@@ -25,7 +25,7 @@ from typing import IO, Any, Literal
 
 from rllm_gym.core import EnvironmentFault, TaskError
 from rllm_gym.data.files import parse_json
-from rllm_gym.envs.mcp.benchmark_server import CONFIG
+from rllm_gym.envs.mcp.benchmark_server import CONFIG, OF_USER
 from rllm_gym.envs.mcp.task_instance import ToolState
 from rllm_gym.grading.python_source import parse_python
 from rllm_gym.runtime import DeadlineExceeded
@@ -352,8 +352,8 @@ def tau2_rows(folder: str | os.PathLike[str], *, python: str, ungradable: Ungrad
     Args:
         folder: Such as ``data/tau2/domains/retail`` of a clone, with ``tasks.json`` and ``policy.md``.
         python: Interpreter of an environment with ``tau2``.
-        ungradable: What to do with tasks in which the user has tools, the conversation has begun before, or a model
-            judges assertions in natural language.
+        ungradable: What to do with tasks in which the conversation has begun before, or a model judges assertions in
+            natural language.
 
     Raises:
         TaskError: A file cannot be read, or a task cannot be graded.
@@ -361,7 +361,7 @@ def tau2_rows(folder: str | os.PathLike[str], *, python: str, ungradable: Ungrad
     root = Path(folder).resolve()
     # Without the second one, its package litellm asks a server for prices when it is imported.
     variables = {"TAU2_DATA_DIR": str(root / "../../.."), "LITELLM_LOCAL_MODEL_COST_MAP": "True"}
-    policy, file = _read(root / "policy.md"), root / "tasks.json"
+    policy, file = _policy(root), root / "tasks.json"
     tasks = _list(_json(_read(file), str(file)), str(file))
 
     def make(row: Mapping[str, Any]) -> dict[str, Any]:
@@ -376,8 +376,6 @@ def tau2_rows(folder: str | os.PathLike[str], *, python: str, ungradable: Ungrad
             raise _Ungradable(
                 f"its reward_basis {basis!r:.80} requires nothing, so any conversation would be a success"
             )
-        if row.get("user_tools") or any(one.get("requestor") == "user" for one in criteria.get("actions") or ()):
-            raise _Ungradable("its user has tools, and simulated users have none here")
         if (row.get("initial_state") or {}).get("message_history"):
             raise _Ungradable("its conversation has begun before (message_history)")
         scenario = row["user_scenario"]
@@ -391,12 +389,20 @@ def tau2_rows(folder: str | os.PathLike[str], *, python: str, ungradable: Ungrad
         }
         return {
             "prompt": f"You are an agent of customer service. Keep to this policy:\n\n{policy}",
-            "user": {"scenario": _scenario(scenario)},
+            "user": {"scenario": _scenario(scenario), "tools": [f"{OF_USER}*"]},
             **served,
         }
 
     named = ((f"{root.name}/{_id(row, 'id', number)}", partial(make, row)) for number, row in enumerate(tasks))
     return _rows(named, ungradable)
+
+
+def _policy(root: Path) -> str:
+    if not (root / "main_policy.md").is_file():
+        return _read(root / "policy.md")
+    # As the environment of telecom joins them.
+    parts = {"main_policy": "main_policy.md", "tech_support_policy": "tech_support_manual.md"}
+    return "\n".join(f"<{name}>\n{_read(root / file)}\n</{name}>" for name, file in parts.items())
 
 
 def _scenario(scenario: Mapping[str, Any]) -> str:
@@ -430,7 +436,8 @@ def replayed(state: ToolState) -> tuple[bool, dict[str, bool]]:
         return False, {}  # before the conversation; that the package works is known from the server, which has started
     turns: list[list[Any]] = [[] for message in state.messages if message["role"] == "user"]
     for call in state.calls:
-        turns[call.turn - 1].append({"name": call.name, "arguments": call.arguments})
+        # A user may call its tools before its first message.
+        turns[max(call.turn, 1) - 1].append({"name": call.name, "arguments": call.arguments})
     request = json.dumps({"config": data["config"], "turns": turns})
     code, output, problem = _run([data["python"], _PROGRAM, "grade"], request, data["env"], state.timeout)
     if code != 0:
@@ -449,7 +456,8 @@ def _is_action(action: Mapping[str, Any], call: Any) -> bool:
     compared = action.get("compare_args")
     names = call.arguments.keys() if compared is None else compared
     mine, theirs = ({key: one[key] for key in names if key in one} for one in (call.arguments, action["arguments"]))
-    return bool(call.name == action["name"] and mine == theirs)
+    name = (OF_USER if action.get("requestor") == "user" else "") + action["name"]
+    return bool(call.name == name and mine == theirs)
 
 
 def _run(command: Sequence[str], text: str, environment: Mapping[str, str], seconds: float) -> tuple[int, str, str]:

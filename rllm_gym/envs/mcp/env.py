@@ -27,6 +27,7 @@ from rllm_gym.core import (
 from rllm_gym.data import Taskset, load_tasks
 from rllm_gym.envs.mcp.arguments import ValidationBudget, checked_arguments
 from rllm_gym.envs.mcp.domains import TEMPLATES, ToolTaskTemplate
+from rllm_gym.envs.mcp.images import MAX_IMAGES, check_available, data_urls
 from rllm_gym.envs.mcp.prompt import (
     ENDINGS,
     EXAMPLE,
@@ -46,7 +47,7 @@ from rllm_gym.envs.mcp.task_instance import (
     ToolEpisodeEnd,
     ToolTaskInstance,
 )
-from rllm_gym.envs.mcp.user import MAX_ASKED, SimulatedUser, UserFactory, UserLost, bounded
+from rllm_gym.envs.mcp.user import MAX_ASKED, SimulatedUser, UserFactory, UserLost, UserTools, bounded
 from rllm_gym.envs.mcp.workspace_alias import WorkspaceAlias
 from rllm_gym.envs.task_templates import TemplateTaskRow, choose_templates, template_tasks
 from rllm_gym.envs.transcript import transcript
@@ -119,6 +120,8 @@ class MCPEnv(AsyncTextEnv):
     until then), ``check_components: dict[str, float]``, the named components of a check at the end (else empty),
     ``check_error: str``, the assertion that failed in a check, or why it has not finished (else ``""``), and
     ``template: str`` of a built-in task (``""`` for rows). ``tools`` from ``reset`` contains the schemas of all tools.
+    With ``max_images``, ``images: str`` is a JSON list of ``data:`` URLs: the pictures in the results of this turn, in
+    order.
 
     ## Arguments
 
@@ -132,8 +135,8 @@ class MCPEnv(AsyncTextEnv):
             [{"command", "args", "env"} | {"url"} | {"in_process": "module:function"}], "answer": {"type", "value"},
             "check": "module:function"}``, with optional ``infeasible``, ``tools`` (names of the offered tools),
             ``workspace`` (``{path: text | {"base64"}}``), ``setup`` (``"module:function"``, called with the workspace,
-            seed and data before the servers start), ``user`` (a simulated user: a list of texts, ``{"scenario"}`` or
-            ``"module:function"``) and ``data``, or ``{"template", "seed", "difficulty"}``.
+            seed and data before the servers start), ``user`` (a simulated user: a list of texts, ``{"scenario",
+            "tools"}`` or ``"module:function"``) and ``data``, or ``{"template", "seed", "difficulty"}``.
             ``check(state)`` gets a :class:`~rllm_gym.envs.mcp.ToolState`. It returns a truth value or a number from 0
             to 1, or a pair of it and named components (``{name: number from 0 to 1}``). In Python, servers, checks and
             setups may be objects. Rows run programs on this machine, so use only rows that you trust; rows from the hub
@@ -163,6 +166,8 @@ class MCPEnv(AsyncTextEnv):
         check_timeout: Time limit in seconds for a check.
         max_calls: Most calls in one reply, 1 to 32.
         max_result_chars: Longest result of a call in an observation, at least 100.
+        max_images: Pictures of a turn's results that ``info["images"]`` contains for models that take them, 0 to 16.
+            ``MCPAgent`` adds them to the observation. Without them, pictures are only described.
         max_turns: Number of replies.
         invalid_action_penalty: Subtracted from the reward on every turn whose calls were not sent.
         max_observation_chars: Bound of the observation space, at least 10,000.
@@ -203,6 +208,7 @@ class MCPEnv(AsyncTextEnv):
         check_timeout: float = 30.0,
         max_calls: int = 16,
         max_result_chars: int = 8_000,
+        max_images: int = 0,
         max_turns: int = 40,
         invalid_action_penalty: float = 0.0,
         max_observation_chars: int = 100_000,
@@ -214,6 +220,9 @@ class MCPEnv(AsyncTextEnv):
         _check_count("max_result_chars", max_result_chars, MIN_RESULT_CHARS)
         _check_count("max_observation_chars", max_observation_chars, MIN_OBSERVATION_CHARS)
         _check_count("max_tools_chars", max_tools_chars, MIN_TOOLS_CHARS)
+        _check_count("max_images", max_images, 0, MAX_IMAGES)
+        if max_images:
+            check_available()
         if not isinstance(tools_in_prompt, bool):
             raise ValueError(f"tools_in_prompt={tools_in_prompt!r} must be True or False")
         _check_seconds("check_timeout", check_timeout)
@@ -248,7 +257,7 @@ class MCPEnv(AsyncTextEnv):
         )
         self._pool, self._users, self._owns_users = pool, users, isinstance(user_model, str)
         self.tools_in_prompt, self.max_calls, self.max_result_chars = tools_in_prompt, max_calls, max_result_chars
-        self.max_tools_chars = max_tools_chars
+        self.max_tools_chars, self.max_images = max_tools_chars, max_images
         self.call_timeout, self.check_timeout = call_timeout, check_timeout
         # Calls of a reply run at the same time; a server may have to start again. A function that plays the user has
         # the deadline of a check, and is followed by one.
@@ -260,6 +269,7 @@ class MCPEnv(AsyncTextEnv):
         self._available_tools: dict[str, MCPTool] = {}
         self._calls = ToolCallLog()
         self._log: list[tuple[str, str]] = []
+        self._images: list[str] = []
         self._errors, self._answer, self._template = 0, "", ""
         self._graded = FAILED
 
@@ -267,15 +277,16 @@ class MCPEnv(AsyncTextEnv):
 
     async def _async_begin(self, task: Task) -> str:
         await self._async_end()
-        self._calls, self._log = ToolCallLog(), []
+        self._calls, self._log, self._images = ToolCallLog(), [], []
         self._errors, self._answer, self._graded = 0, "", FAILED
         self._instance = case = await self._instance_of(task)
         seed = int(self.np_random.integers(2**31)) if case.seed is None else case.seed
         try:
             self._session = session = await self._open(case, seed)
             self._name = WorkspaceAlias(session.workspace)
-            self._user = case.user(self._users, lambda: int(self.np_random.integers(2**63)))
-            self._available_tools = _available_tools(session.tools, case.tools, self._endings)
+            tools = self._tools_of_user(session, case)
+            self._user = case.user(self._users, lambda: int(self.np_random.integers(2**63)), tools)
+            self._available_tools = _available_tools(_of_model(session.tools, case), case.tools, self._endings)
             opening = await self._first_message()
             observation = self._first_observation(session, case, opening)
             await case.try_check(task.task_id, session)
@@ -292,10 +303,35 @@ class MCPEnv(AsyncTextEnv):
         """The tools that end the episode: a conversation is ended by its user."""
         return ENDINGS if self._user is None else ()
 
+    def _tools_of_user(self, session: ToolSession, case: ToolTaskInstance) -> UserTools | None:
+        """Return the tools of the user, ``None`` if it has none.
+
+        Raises:
+            TaskError: A server has no such tool.
+        """
+        tools = {tool.name: tool for tool in session.tools if _is_of_user(tool, case)}
+        known = {name for tool in tools.values() for name in (tool.name, tool.remote_name)}
+        for name in case.user_tools:
+            if not name.endswith("*") and name not in known:
+                names = ", ".join(tool.name for tool in session.tools)
+                raise TaskError(f"its servers have no tool {name!r} for its user; they have {names}")
+        if not tools:
+            return None
+
+        async def make_call(name: str, arguments: dict[str, Any]) -> ToolResult:
+            result = await session.call(name, arguments, timeout=self.call_timeout)
+            self._calls.add(name, arguments, result, by_user=True)
+            return self._name.hidden(result)
+
+        return UserTools(tools, make_call)
+
     async def _first_message(self) -> str | None:
         if self._user is None:
             return None
         message = await self._user.reply(())
+        assert self._session is not None
+        if self._session.lost:
+            raise EnvironmentFault("a server ended in a call of the user, before the conversation began", kind="user")
         if message is None:
             raise EnvironmentFault("the user ended the conversation before it began", kind="user")
         self._calls.messages.append({"role": "user", "content": message})
@@ -357,6 +393,7 @@ class MCPEnv(AsyncTextEnv):
         return result
 
     async def _async_act(self, action: str) -> Outcome:
+        self._images = []
         reply = parse_tool_calls(action)
         if not reply.calls:
             if not reply.text:
@@ -368,6 +405,9 @@ class MCPEnv(AsyncTextEnv):
         if ending is not None:
             return await self._end(ending)
         results = await self._run(prepared)
+        images = [image for result in results for image in result.images]
+        if images and self.max_images:
+            self._images = await asyncio.to_thread(data_urls, images, self.max_images)
         changes = await self._changes_of_tools()
         observation = results_text(
             [(tool.name, result) for (tool, _), result in zip(prepared, results)],
@@ -392,6 +432,10 @@ class MCPEnv(AsyncTextEnv):
             except UserLost as lost:
                 _logger.warning("%s; the episode ends unsolved", lost)
                 return Outcome(USER_LOST, {"task": 0.0}, True, info={"stop_reason": StopReason.USER_LOST.value})
+            assert self._session is not None
+            if self._session.lost:  # in a call of the user, which does what the model says
+                reason = {"stop_reason": StopReason.SERVER_LOST.value}
+                return Outcome(LOST.strip(), {"task": 0.0}, terminated=True, info=reason)
             if message is not None:
                 messages.append({"role": "user", "content": message})
                 return Outcome(user_message(message), {"task": 0.0})
@@ -444,7 +488,9 @@ class MCPEnv(AsyncTextEnv):
         if not await self._session.refresh():
             return ""
         before = self._available_tools
-        self._available_tools = _offered(self._session.tools, self._instance.tools, self._endings)
+        self._available_tools = _offered(
+            _of_model(self._session.tools, self._instance), self._instance.tools, self._endings
+        )
         longest: int = self.observation_space.max_length // 3  # type: ignore[attr-defined]
         return changed_tools(before, self._available_tools, self.max_tools_chars)[:longest]
 
@@ -476,12 +522,15 @@ class MCPEnv(AsyncTextEnv):
         return tools_json(self._available_tools.values())
 
     def _add_info(self, info: dict[str, Any]) -> None:
-        info["tools_called"] = len(self._calls.calls)
+        info["tools_called"] = sum(not call.by_user for call in self._calls.calls)
         info["tool_errors"] = self._errors
         info["answer"] = self._answer
         info["check_components"] = dict(self._graded.components)
         info["check_error"] = self._graded.error
         info["template"] = self._template
+        if self.max_images:
+            # A reply without an action leaves those of the turn before.
+            info["images"] = json.dumps([] if info["invalid_action"] else self._images)
 
     @property
     def available_tools(self) -> Mapping[str, MCPTool]:
@@ -534,6 +583,20 @@ def _check_count(name: str, value: Any, minimum: int, maximum: int | None = None
 def _check_seconds(name: str, value: Any) -> None:
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < float("inf"):
         raise ValueError(f"{name}={value!r} must be a number of seconds > 0")
+
+
+def _is_of_user(tool: MCPTool, case: ToolTaskInstance) -> bool:
+    names = (tool.name, tool.remote_name)
+    return any(
+        name.startswith(given[:-1]) if given.endswith("*") else name == given
+        for given in case.user_tools
+        for name in names
+    )
+
+
+def _of_model(tools: Sequence[MCPTool], case: ToolTaskInstance) -> list[MCPTool]:
+    """Return the tools without those of the user."""
+    return [tool for tool in tools if not _is_of_user(tool, case)]
 
 
 def _available_tools(

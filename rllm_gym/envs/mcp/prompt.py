@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+from bisect import bisect_right
 from collections import ChainMap
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any
 
+from rllm_gym.envs.mcp.arguments import has_default
 from rllm_gym.mcp.results import ToolResult
 from rllm_gym.mcp.tools import MCPTool
 
@@ -41,10 +43,10 @@ LOST = "\n\nThe task ends unsolved, because a server that it needs cannot go on 
 
 EXAMPLE = '<tool_call>{"name": "…", "arguments": {…}}</tool_call>'
 
-_MAX_DESCRIPTION_CHARS = 400
-_MAX_SIGNATURE_CHARS = 400
+_MAX_SIGNATURE_CHARS = 1_000
 _MAX_VALUE_CHARS = 40
-_NOTE_CHARS = (1_000, 400, 200, 100, 50)
+_TOOL_CHARS = range(40, 401)  # of the description of a tool, which gets more where there is room
+_NOTE_CHARS = range(50, 1_501)  # of the description of a parameter
 _MAX_NOTES = 200
 _MAX_NESTING = 3
 _MIN_RESULT_CHARS = 80
@@ -104,27 +106,38 @@ def tool_list(tools: Sequence[MCPTool], max_chars: int) -> str:
     """Return one line per tool, ``name(parameter: type, other: type = default): description``, and below it one line
     per parameter that has a description or is inside another one.
 
-    If there are more than ``max_chars`` characters, the descriptions of parameters are cut, then those of optional ones
-    are left out, then all, and then only the names of the last tools remain.
+    If there are more than ``max_chars`` characters, all descriptions are cut to the greatest length at which they fit.
+    If none fits, those of optional parameters are left out, then those of all parameters, and then everything but the
+    names of the last tools.
     """
-    heads = [_head(tool) for tool in tools]
+    heads = [(_head(tool), _line(tool.description, 2 * _NOTE_CHARS[-1])) for tool in tools]
     notes = [
         [
-            (_line(label, _MAX_SIGNATURE_CHARS), _line(text, _NOTE_CHARS[0]), needed)
+            (_line(label, _MAX_SIGNATURE_CHARS), _line(text, _NOTE_CHARS[-1]), needed)
             for label, text, needed in islice(_notes(tool.input_schema, tool.input_schema), _MAX_NOTES)
         ]
         for tool in tools
     ]
-    for note_chars, optional in (*((chars, True) for chars in _NOTE_CHARS), (_NOTE_CHARS[-1], False)):
-        lines = []
-        for head, parameters in zip(heads, notes):
-            lines.append(head)
-            for label, text, needed in parameters:
+
+    def lines(tool_chars: int, note_chars: int = 0, *, optional: bool = False) -> list[str]:
+        found = []
+        for (head, description), parameters in zip(heads, notes):
+            found.append(_described(head, description, tool_chars))
+            for label, text, needed in parameters if note_chars else ():
                 if needed or optional:
-                    lines.append(f"    {label}" + (f": {_cut(text, note_chars)}" if text else ""))
-        if sum(len(line) + 1 for line in lines) <= max_chars:
-            return "\n".join(lines)
-    return "\n".join(_within(heads, tools, max_chars))
+                    found.append(_described(f"    {label}", text, note_chars))
+        return found
+
+    def longest(lengths: range, lines_of: Callable[[int], list[str]]) -> str:
+        fitting = bisect_right(lengths, max_chars, key=lambda chars: sum(len(line) + 1 for line in lines_of(chars)))
+        return "\n".join(lines_of(lengths[fitting - 1])) if fitting else ""
+
+    return (
+        longest(_NOTE_CHARS, lambda chars: lines(max(_TOOL_CHARS[-1], 2 * chars), chars, optional=True))
+        or longest(_NOTE_CHARS, lambda chars: lines(max(_TOOL_CHARS[-1], 2 * chars), chars))
+        or longest(_TOOL_CHARS, lines)
+        or "\n".join(_within(lines(_TOOL_CHARS[0]), tools, max_chars))
+    )
 
 
 def changed_tools(before: Mapping[str, MCPTool], now: Mapping[str, MCPTool], max_chars: int) -> str:
@@ -137,9 +150,11 @@ def changed_tools(before: Mapping[str, MCPTool], now: Mapping[str, MCPTool], max
 
 
 def _head(tool: MCPTool) -> str:
-    line = f"- {tool.name}({_line(_parameters(tool.input_schema), _MAX_SIGNATURE_CHARS)})"
-    description = _line(tool.description, _MAX_DESCRIPTION_CHARS)
-    return f"{line}: {description}" if description else line
+    return f"- {tool.name}({_line(_parameters(tool.input_schema), _MAX_SIGNATURE_CHARS)})"
+
+
+def _described(head: str, description: str, max_chars: int) -> str:
+    return f"{head}: {_cut(description, max_chars)}" if description else head
 
 
 def _within(heads: Sequence[str], tools: Sequence[MCPTool], left: int) -> Iterator[str]:
@@ -149,12 +164,12 @@ def _within(heads: Sequence[str], tools: Sequence[MCPTool], left: int) -> Iterat
 
 
 def _properties(schema: Mapping[str, Any]) -> Iterator[tuple[str, Any, bool]]:
-    """Yield the name and schema of each property, and whether it is required."""
+    """Yield the name and schema of each property, and whether a call must give it."""
     properties, required = schema.get("properties"), schema.get("required")
     if isinstance(properties, dict) and properties:
         needed = {one for one in required if isinstance(one, str)} if isinstance(required, list) else ()
         for name, wanted in properties.items():
-            yield name, wanted, name in needed
+            yield name, wanted, name in needed and not has_default(schema, name)
 
 
 def _parameters(schema: Mapping[str, Any]) -> str:
@@ -220,7 +235,7 @@ def _type(schema: Any, root: Mapping[str, Any], nesting: int = 0) -> str:
     for key in ("anyOf", "oneOf"):
         if isinstance(schema.get(key), list) and nesting < _MAX_NESTING:
             choices = (one for one in schema[key][:8] if one != {"type": "null"})
-            return _joined(" | ", (_type(one, root, nesting + 1) for one in choices))
+            return _joined(" | ", dict.fromkeys(_type(one, root, nesting + 1) for one in choices))
     if isinstance(kind, list):
         return " | ".join(_cut(str(one), _MAX_VALUE_CHARS) for one in kind[:8])
     if kind == "array" and "items" in schema and nesting < _MAX_NESTING:

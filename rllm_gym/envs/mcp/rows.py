@@ -46,6 +46,7 @@ class ServerTaskRow:
         setup: ``"module:function"`` (or the function) that prepares the workspace, or ``None``.
         data: Additional data for the check, the setup and the user.
         user: The simulated user: what it says, a scenario that a model plays, or a function; ``None`` if there is none.
+        user_tools: Names of the tools that the user has, and the model has not; ``"phone_*"`` for all that begin so.
     """
 
     prompt: str
@@ -58,6 +59,7 @@ class ServerTaskRow:
     setup: Callable[..., Any] | None = None
     data: Any = None
     user: tuple[str, ...] | str | Callable[..., Any] | None = None
+    user_tools: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -150,7 +152,7 @@ def _server_row(row: Mapping[str, Any]) -> ServerTaskRow:
         raise TaskError(f"its infeasible is {infeasible!r:.80}; it must be true or false")
     if answer is not None:
         _check_answer(answer)
-    user = _user(row.get("user"))
+    user, user_tools = _user(row.get("user"))
     if user is not None and infeasible:
         raise TaskError("it has a 'user', which ends the conversation, so 'infeasible' has no effect; set a 'check'")
     if answer is None and check is None and not infeasible:
@@ -168,6 +170,7 @@ def _server_row(row: Mapping[str, Any]) -> ServerTaskRow:
         None if setup is None else _function("setup", setup, "workspace", "seed", "data"),
         row.get("data"),
         user,
+        user_tools,
     )
 
 
@@ -177,10 +180,14 @@ def _name(function: Callable[..., Any]) -> str:
     return f"{named.__module__}:{named.__qualname__}"
 
 
-def _user(user: Any) -> tuple[str, ...] | str | Callable[..., Any] | None:
+def _user(user: Any) -> tuple[tuple[str, ...] | str | Callable[..., Any] | None, tuple[str, ...]]:
+    """Return the user of a row, and the names of its tools."""
     if user is None or callable(user) or isinstance(user, str):
-        return None if user is None else _function("user", user, "messages", "data")
-    scenario = user.get("scenario") if isinstance(user, Mapping) and len(user) == 1 else None
+        return None if user is None else _function("user", user, "messages", "data"), ()
+    scenario = user.get("scenario") if isinstance(user, Mapping) and user.keys() <= {"scenario", "tools"} else None
+    tools = user.get("tools", ()) if scenario is not None else ()
+    if not isinstance(tools, list | tuple) or not all(isinstance(name, str) for name in tools):
+        raise TaskError(f"the tools of its user are {tools!r:.80}; they must be a list of names")
     turns, longest = (user, MAX_MESSAGE_CHARS) if scenario is None else ([scenario], MAX_PROMPT_CHARS)
     if (
         not isinstance(turns, list | tuple)
@@ -189,9 +196,10 @@ def _user(user: Any) -> tuple[str, ...] | str | Callable[..., Any] | None:
     ):
         raise TaskError(
             f"its user is {user!r:.80}; it must be a list of 1 to {MAX_USER_TURNS} texts of 1 to {MAX_MESSAGE_CHARS} "
-            f"characters, {{'scenario': text of 1 to {MAX_PROMPT_CHARS}}} or 'module:function'"
+            f"characters, {{'scenario': text of 1 to {MAX_PROMPT_CHARS}}} (with 'tools': names, if it has any) or "
+            "'module:function'"
         )
-    return tuple(turns) if scenario is None else str(scenario)
+    return tuple(turns) if scenario is None else str(scenario), tuple(tools)
 
 
 def _check_answer(answer: Any) -> None:

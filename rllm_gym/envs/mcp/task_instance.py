@@ -13,7 +13,7 @@ from typing import Any, Protocol
 from rllm_gym.core import EnvironmentFault, TaskError
 from rllm_gym.envs.mcp.domains import DomainState, ToolTask, ToolTaskTemplate, wanted_facts
 from rllm_gym.envs.mcp.rows import ServerTaskRow
-from rllm_gym.envs.mcp.user import PolicyUser, ScriptedUser, SimulatedUser, UserFactory
+from rllm_gym.envs.mcp.user import PolicyUser, ScriptedUser, SimulatedUser, UserFactory, UserTools
 from rllm_gym.envs.task_templates import TemplateTaskRow, build_template_task
 from rllm_gym.envs.workspace_files import write_workspace
 from rllm_gym.grading.answers import matches
@@ -48,12 +48,14 @@ class ToolCallRecord:
         arguments: The arguments that were sent.
         result: The server's result.
         turn: How many messages of the user came before.
+        by_user: Whether the user made it, not the model.
     """
 
     name: str
     arguments: Mapping[str, Any]
     result: ToolResult
     turn: int = 0
+    by_user: bool = False
 
 
 class ToolCallLog:
@@ -65,7 +67,7 @@ class ToolCallLog:
         self.messages: list[Mapping[str, str]] = []
         self._chars_left = KEPT_CHARS
 
-    def add(self, name: str, arguments: Mapping[str, Any], result: ToolResult) -> None:
+    def add(self, name: str, arguments: Mapping[str, Any], result: ToolResult, *, by_user: bool = False) -> None:
         """Record a call that was answered."""
         size = len(result.text) + sum(map(len, result.images))
         if result.structured is not None:
@@ -75,7 +77,7 @@ class ToolCallLog:
         else:
             self._chars_left -= size
         turn = sum(message["role"] == "user" for message in self.messages)
-        self.calls.append(ToolCallRecord(name, arguments, result, turn))
+        self.calls.append(ToolCallRecord(name, arguments, result, turn, by_user))
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,9 +127,11 @@ class ToolTaskInstance(Protocol):
     servers: tuple[Server, ...]
     """The servers that do not depend on the workspace."""
     tools: tuple[str, ...] | None
+    user_tools: tuple[str, ...]
+    """The tools of the user, which the model is not offered."""
     seed: int | None
 
-    def user(self, model: UserFactory | None, seed: Callable[[], int]) -> SimulatedUser | None:
+    def user(self, model: UserFactory | None, seed: Callable[[], int], tools: UserTools | None) -> SimulatedUser | None:
         """Return the user of the conversation, or ``None`` if the task has none.
 
         Raises:
@@ -177,6 +181,7 @@ class BuiltinTaskInstance:
         self.goal = self.task.goal
         self.servers: tuple[Server, ...] = ()
         self.tools: tuple[str, ...] | None = None
+        self.user_tools: tuple[str, ...] = ()
         self.seed: int | None = row.seed
 
     @classmethod
@@ -184,7 +189,7 @@ class BuiltinTaskInstance:
         """Create the case in a thread: it takes milliseconds, for which an event loop must not be blocked."""
         return await run_in_thread(cls, template, row, timeout=STATE_DEADLINE_S)  # type: ignore[no-any-return]
 
-    def user(self, model: UserFactory | None, seed: Callable[[], int]) -> SimulatedUser | None:
+    def user(self, model: UserFactory | None, seed: Callable[[], int], tools: UserTools | None) -> SimulatedUser | None:
         return None
 
     async def prepare(self, workspace: Path, seed: int) -> Sequence[InProcessServer]:
@@ -213,9 +218,10 @@ class ServerTaskInstance:
     def __init__(self, row: ServerTaskRow, *, check_timeout: float) -> None:
         self._row, self._timeout = row, check_timeout
         self.goal, self.servers, self.tools = row.prompt, row.servers, row.tools
+        self.user_tools = row.user_tools
         self.seed: int | None = None
 
-    def user(self, model: UserFactory | None, seed: Callable[[], int]) -> SimulatedUser | None:
+    def user(self, model: UserFactory | None, seed: Callable[[], int], tools: UserTools | None) -> SimulatedUser | None:
         user = self._row.user
         if user is None or isinstance(user, tuple):
             return None if user is None else ScriptedUser(user)
@@ -226,7 +232,7 @@ class ServerTaskInstance:
                 "its user has a scenario, which a model plays; pass user_model=rllm_gym.user_model.UserModel(model, "
                 "base_url) to the environment"
             )
-        return model.user(user, seed())
+        return model.user(user, seed()) if tools is None else model.user(user, seed(), tools)
 
     async def prepare(self, workspace: Path, seed: int) -> Sequence[Server]:
         row = self._row

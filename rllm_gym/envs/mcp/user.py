@@ -6,13 +6,16 @@ so they are never trained on. What a model may have caused is no fault: see :cla
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from rllm_gym.core import EnvironmentFault
 from rllm_gym.grading.user_checks import run_function, run_in_thread
 from rllm_gym.runtime import DeadlineExceeded
+
+if TYPE_CHECKING:
+    from rllm_gym.mcp import MCPTool, ToolResult
 
 MAX_MESSAGE_CHARS = 8_000
 """Longest message of either party; the middle of a longer one is cut, for the other party and for the check."""
@@ -79,18 +82,32 @@ MAX_ASKED = 3
 """Most replies of a model for one message: one that fails, a first message as a test of the model, and one more."""
 
 
+@dataclass(frozen=True, slots=True)
+class UserTools:
+    """What a user can do besides talking.
+
+    Attributes:
+        tools: The tools by name.
+        call: Calls one, with checked arguments.
+    """
+
+    tools: Mapping[str, MCPTool]
+    call: Callable[[str, dict[str, Any]], Awaitable[ToolResult]]
+
+
 class UserFactory(Protocol):
     """Creates the users of conversations, such as :class:`rllm_gym.user_model.UserModel`.
 
     It may have an attribute ``timeout``, the seconds that a reply may take, and a method ``close()``, which blocks.
     """
 
-    def user(self, scenario: str, seed: int) -> SimulatedUser:
+    def user(self, scenario: str, seed: int, tools: UserTools | None = None) -> SimulatedUser:
         """Return the user of one conversation.
 
         Args:
             scenario: Who the user is, and what it wants.
             seed: Of its replies, and of all else that is random.
+            tools: Its tools, if the row names any.
         """
         ...
 

@@ -280,15 +280,26 @@ class WebEnv(PageEnv):
             ending = WebEpisodeEnd(answer=action.text or "")
         elif action.name == "report_infeasible":
             ending = WebEpisodeEnd(infeasible=action.text or "")
-        else:
-            self._taken.append(TakenAction(action, self.page.url, self._error))
-            if self._turn + 1 < self.max_turns:
-                return None, False
+        elif self._turn + 1 < self.max_turns:
+            return None, False
         assert self._instance is not None
         can_be_caused = self._open_session.can_be_caused_by_model
         self._graded = graded = await self._instance.graded(ending, self._state, can_be_caused)
         # Running out of turns is a truncation, because the model did not choose to end the episode.
         return (graded.score if graded.passed or ending.ended_by_model else None), graded.passed
+
+    async def _take(self, action: BrowserAction) -> None:
+        url = self.page.url
+        await super()._take(action)
+        self._taken.append(TakenAction(action, url, self._error))
+
+    def _env_state(self) -> dict[str, Any]:
+        if not isinstance(self._instance, SiteTaskInstance):
+            raise NotImplementedError(
+                "the state of a user-provided server cannot be saved or copied; repeat the same actions after "
+                "reset(options={'task': …})"
+            )
+        return super()._env_state()
 
     async def _async_act(self, action: str) -> Outcome:
         outcome = await super()._async_act(action)

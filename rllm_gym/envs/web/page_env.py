@@ -8,15 +8,23 @@ import json
 import os
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import gymnasium
 import numpy as np
 
 from rllm_gym.core import AsyncTextEnv, EnvironmentFault, Outcome, Task, TaskError
+from rllm_gym.core.async_env import shared_loop
 from rllm_gym.envs.web.browser.storage_state import StorageState
 from rllm_gym.envs.web.sites.http import Handler
-from rllm_gym.parsing.browser_actions import BrowserAction, action_tools, describe_actions, parse_browser_action
+from rllm_gym.parsing.browser_actions import (
+    ACTIONS,
+    BrowserAction,
+    action_tools,
+    describe_actions,
+    parse_browser_action,
+)
 
 if TYPE_CHECKING:
     from rllm_gym.envs.web.browser import BrowserPool, BrowserSession
@@ -52,6 +60,9 @@ MAX_CHARS = 24_000
 
 class PageEnv(AsyncTextEnv):
     """A base class of web page environments. Subclasses implement :meth:`_open_task` and :meth:`_after`.
+
+    A page cannot be copied, with the state of its scripts. ``set_state`` and ``fork`` open the task again in a new
+    browser context and repeat the actions of the episode.
 
     Args:
         observation_mode: ``"text"``, or ``"screenshot"`` or ``"both"``, with a picture.
@@ -104,6 +115,7 @@ class PageEnv(AsyncTextEnv):
         self._pool()  # without a Chromium, gym.make() raises
         self._session: BrowserSession | None = None
         self._view: PageView | None = None
+        self._actions: list[BrowserAction] = []
         self._goal = ""
         self._error = ""
 
@@ -157,6 +169,7 @@ class PageEnv(AsyncTextEnv):
 
     async def _begin_on_page(self, task: Task) -> str:
         self._goal = self._error = ""
+        self._actions = []
         await self._open_task(task)
         rules = _RULES.format(shown=_SHOWN[self.observation_mode], actions=describe_actions(**self._kinds))
         if self._files:
@@ -174,15 +187,22 @@ class PageEnv(AsyncTextEnv):
         self._error = ""
         ends = parsed.name in ("answer", "report_infeasible")
         if not ends:
-            self._error = await self._open_session.act(parsed)
+            await self._take(parsed)
         reward, solved = await self._after(parsed)
         if ends:
             return Outcome(f"The task is over.\nGoal: {self._goal}", {"task": reward or 0.0}, True, solved)
-        head = f"Goal: {self._goal}\n"
-        if self._error:
-            head = f"The last action failed: {self._error}\n{head}"
         rewards = {} if reward is None else {"task": reward}
-        return Outcome(await self._shown(head), rewards, reward is not None, solved)
+        return Outcome(await self._shown(self._head()), rewards, reward is not None, solved)
+
+    async def _take(self, action: BrowserAction) -> None:
+        """Carry out an action on the page."""
+        self._error = await self._open_session.act(action)
+        self._actions.append(action)
+
+    def _head(self) -> str:
+        """Return the lines above the page, except in the first observation."""
+        head = f"Goal: {self._goal}\n"
+        return f"The last action failed: {self._error}\n{head}" if self._error else head
 
     async def _async_end(self) -> None:
         await self._end_session()
@@ -283,11 +303,50 @@ class PageEnv(AsyncTextEnv):
         image = self.page.image
         return None if image is None else image.copy()
 
+    # Saving and restoring state
+
     def _env_state(self) -> dict[str, Any]:
-        raise NotImplementedError(
-            f"{type(self).__name__} cannot save or copy its state: a browser page, with the state of its scripts, "
-            "cannot be saved; repeat the same actions after reset(options={'task': …})"
-        )
+        # The page is part of the state only to check that the repeated actions lead to it.
+        shown = None if self._done or self._view is None else [self._view.url, self._view.text]
+        return {"actions": [asdict(action) for action in self._actions], "page": shown}
+
+    def _restore_env_state(self, state: dict[str, Any]) -> None:
+        actions, page = [_action_from_json(item) for item in state["actions"]], state["page"]
+        shared_loop().run(self._repeat(actions, page))
+
+    async def _repeat(self, actions: Sequence[BrowserAction], page: list[str] | None) -> None:
+        """Begin the task again and repeat the actions.
+
+        Raises:
+            EnvironmentFault: They do not lead to the same page; kind ``"restore"``.
+        """
+        try:
+            await self._async_begin(self.task)
+            for action in actions:
+                await self._take(action)
+                await self._shown(self._head())
+            if page is not None and page != [self.page.url, self.page.text]:
+                raise EnvironmentFault(
+                    f"the actions of the saved episode of {self.task.task_id!r} lead to another page now: either the "
+                    "state was saved with other arguments of the environment, or the page changes by itself",
+                    kind="restore",
+                )
+        except BaseException:
+            self._done = True
+            await asyncio.shield(self._async_end())
+            raise
+
+
+def _action_from_json(item: Mapping[str, Any]) -> BrowserAction:
+    """Return an action of ``dataclasses.asdict``, as JSON has it.
+
+    Raises:
+        TypeError, ValueError: It is none.
+    """
+    if item["name"] not in ACTIONS:
+        raise ValueError(f"there is no action {item['name']!r:.80}")
+    fields: dict[str, Any] = {key: tuple(value) if isinstance(value, list) else value for key, value in item.items()}
+    return BrowserAction(**fields)
 
 
 def _tab_summary(view: PageView) -> str:

@@ -3,16 +3,17 @@
 import { address, ask, go, h, hideTip, link, plural } from "./dom.js";
 import { badMetricLines, follow, metricsVersion, showCurves } from "./curves.js";
 import { showEpisodes, showGroups } from "./lists.js";
-import { showEvaluations } from "./evaluations.js";
+import { showEvaluations, showManifests } from "./evaluations.js";
+import { inReport, leftOut } from "./report.js";
 import { move, nextMode, showEpisode } from "./transcript.js";
 import { showCompare, showGroup, showPair } from "./compare.js";
 
 const POLL_MS = 2000;
-const TABS = [["curves", "Curves"], ["episodes", "Episodes"], ["groups", "Groups"], ["compare", "Compare"], ["evaluations", "Evaluations"]];
-const VIEWS = { curves: showCurves, episodes: showEpisodes, groups: showGroups, compare: showCompare, evaluations: showEvaluations, episode: showEpisode, group: showGroup, pair: showPair, problems: showProblems };
+const TABS = [["curves", "Curves"], ["episodes", "Episodes"], ["groups", "Groups"], ["compare", "Compare"], ["evaluations", "Evaluations"], ["manifests", "Manifests"]];
+const VIEWS = { curves: showCurves, episodes: showEpisodes, groups: showGroups, compare: showCompare, evaluations: showEvaluations, manifests: showManifests, episode: showEpisode, group: showGroup, pair: showPair, problems: showProblems };
 const PARENTS = { episode: "episodes", group: "groups", pair: "compare" };
 const LIVE = { episodes: "episodes", groups: "episodes", compare: "episodes", curves: "metrics", problems: "episodes", evaluations: "episodes" };
-const KEYS = [["1 2 3 4 5", "curves, episodes, groups, compare, evaluations"], ["j k", "next, previous row or turn"], ["Enter", "open the row"],
+const KEYS = [["1 … 6", "curves, episodes, groups, compare, evaluations, manifests"], ["j k", "next, previous row or turn"], ["Enter", "open the row"],
   ["[ ]", "previous, next episode of the list"], ["n p", "next, previous page"], ["t", "chat, tokens by probability, tokens by advantage"],
   ["u", "back to the list"], ["/", "search"], ["d", "light or dark"], ["?", "this list"]];
 
@@ -60,7 +61,7 @@ function showStatus() {
   const bad = app.names().reduce((sum, run) => sum + app.state.runs[run].bad + badMetricLines(run).length, 0);
   if (app.state.indexing && indexed < total) return status(`indexing ${Math.floor((100 * indexed) / total)}%`, "busy");
   if (bad) return status(h("a", { href: "#/problems" }, `${plural(bad, "line")} skipped`), "warn");
-  status("live", "live");
+  status(inReport ? "report" : "live", inReport ? "" : "live");
 }
 
 async function showProblems(target) {
@@ -82,15 +83,16 @@ async function show() {
   const moved = shownAddress !== location.hash;
   shownAddress = location.hash;
   const versions = { episodes: app.state.version, metrics: metricsVersion() };
+  let scrolled = false; // by the view, to a turn or to what was searched for
   try {
-    await (VIEWS[view] ?? showCurves)(main, app);
+    scrolled = await (VIEWS[view] ?? showCurves)(main, app);
     drawn = versions;
   } catch (error) {
     drawn = {};
     main.replaceChildren(h("p", { class: "chip warn" }, error.message));
   }
   document.title = `${TABS.find(([name]) => name === (PARENTS[view] ?? view))?.[1] ?? "rllm-gym"} · ${app.names().join(", ")}`.slice(0, 200);
-  if (moved && !address().query.has("turn")) scrollTo(0, 0);
+  if (moved && !scrolled) scrollTo(0, 0);
   main.dataset.ready = location.hash || "#";
 }
 
@@ -101,6 +103,7 @@ async function poll() {
     // The files of a run are sent only when they have changed.
     for (const [run, state] of Object.entries(app.state.runs)) state.files ??= old.runs[run]?.files ?? [];
     await follow(app.names());
+    if (!location.hash && !metricsVersion() && app.names().some((run) => app.files(run).length)) location.replace(link("episodes", []));
     const live = LIVE[address().view];
     const versions = { episodes: app.state.version, metrics: metricsVersion() };
     if (drawn.episodes === undefined || (live && versions[live] !== drawn[live])) {
@@ -112,16 +115,26 @@ async function poll() {
     }
     showStatus();
   } catch (error) {
-    status(error instanceof TypeError ? "the server does not answer" : error.message.slice(0, 200), "warn");
+    status(error instanceof TypeError && !inReport ? "the server does not answer" : error.message.slice(0, 200), "warn");
   }
-  setTimeout(poll, app.state.indexing ? 500 : POLL_MS);
+  if (!inReport) setTimeout(poll, app.state.indexing ? 500 : POLL_MS);
+}
+
+// A page that is shown in a frame may have no storage.
+function saveTheme(name) {
+  try {
+    if (name) localStorage.setItem("theme", name);
+    return localStorage.getItem("theme");
+  } catch {
+    return null;
+  }
 }
 
 function theme() {
   const root = document.documentElement;
   const dark = root.dataset.theme ? root.dataset.theme === "dark" : matchMedia("(prefers-color-scheme: dark)").matches;
   root.dataset.theme = dark ? "light" : "dark";
-  localStorage.setItem("theme", root.dataset.theme);
+  saveTheme(root.dataset.theme);
 }
 
 function step(by) {
@@ -152,15 +165,17 @@ addEventListener("keydown", (event) => {
     j: () => step(1), k: () => step(-1), "[": () => move(query, -1), "]": () => move(query, 1), n: click("next-page"), p: click("previous-page"),
     t: () => address().view in PARENTS && nextMode(query), u: click("back"), d: theme, "?": help,
     "/": () => document.getElementById("search")?.focus(),
-  }[event.key] ?? (/^[1-5]$/.test(event.key) ? () => go(TABS[event.key - 1][0], app.runParameters()) : null);
+  }[event.key] ?? (/^[1-6]$/.test(event.key) ? () => go(TABS[event.key - 1][0], app.runParameters()) : null);
   if (!action) return;
   event.preventDefault();
   action();
 });
 
-const saved = localStorage.getItem("theme");
+const saved = saveTheme();
 if (saved === "dark" || saved === "light") document.documentElement.dataset.theme = saved;
 document.getElementById("theme").addEventListener("click", theme);
 document.getElementById("keys").addEventListener("click", help);
 addEventListener("hashchange", show);
 poll();
+if (inReport) leftOut().then((parts) => parts.length && main.before(
+  h("p", { class: "chip warn", id: "left-out" }, `Left out of this file, to limit its size: ${parts.join("; ")}. rllm-gym view shows everything.`)));

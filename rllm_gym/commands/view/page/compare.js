@@ -1,6 +1,6 @@
 // Comparisons: the rollouts of a group side by side, and two files of episodes on the tasks that they share.
 
-import { address, ask, go, h, link, number, percent, plural } from "./dom.js";
+import { address, ask, exportLink, go, h, link, number, percent, plural } from "./dom.js";
 import { sideBySide } from "./transcript.js";
 
 const MOST = 8;
@@ -17,7 +17,7 @@ export async function showGroup(main, app) {
     h("a", { href: link("groups", app.runParameters()), id: "back" }, "← groups"),
     h("b", null, query.get("group")), h("span", { class: "soft" }, plural(reply.count, "episode")),
     from > 0 && h("a", { href: at(from - MOST) }, "previous"), from + MOST < reply.count && h("a", { href: at(from + MOST) }, "next"),
-    h("a", { href: "/api/export?" + new URLSearchParams(filters), download: "group.jsonl", class: "button" }, "Export"),
+    exportLink(filters, "group.jsonl", "Export"),
   ], false);
 }
 

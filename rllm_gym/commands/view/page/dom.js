@@ -1,5 +1,7 @@
 // Elements, text and requests. Data enters the page only through text nodes and properties set here.
 
+import { answer, inReport } from "./report.js";
+
 const SVG = "http://www.w3.org/2000/svg";
 // Controls, changes of direction and characters without a glyph, which could hide or reorder text.
 const HIDDEN = /(?![\n\t])[\p{Cc}\p{Cf}\p{Zl}\p{Zp}\p{Default_Ignorable_Code_Point}]/gu;
@@ -31,8 +33,11 @@ function fill(element, properties, children) {
 export const h = (tag, properties, ...children) => fill(document.createElement(tag), properties, children);
 export const svg = (tag, properties, ...children) => fill(document.createElementNS(SVG, tag), properties, children);
 
+export const endpoint = (path, parameters) => "/api/" + path + "?" + new URLSearchParams(parameters);
+
 export async function ask(path, parameters = []) {
-  const response = await fetch("/api/" + path + "?" + new URLSearchParams(parameters));
+  if (inReport) return answer(path, new URLSearchParams(parameters));
+  const response = await fetch(endpoint(path, parameters));
   if (!response.ok) throw new Error((await response.text()) || response.statusText);
   return response.json();
 }
@@ -46,6 +51,9 @@ export function number(value) {
   return String(+value.toPrecision(4));
 }
 
+// A link to the lines of the selected episodes; a report has none.
+export const exportLink = (filters, name, text) => !inReport && h("a", { href: endpoint("export", filters), download: name, class: "button", id: "export" }, text);
+
 export const percent = (value) => (value === null || value === undefined ? "–" : (100 * value).toFixed(1).replace(/\.0$/, "") + "%");
 export const plural = (count, word) => `${count.toLocaleString("en")} ${word}${count === 1 ? "" : "s"}`;
 
@@ -58,10 +66,8 @@ export function address() {
 
 export const link = (view, parameters) => `#/${view}?${new URLSearchParams(parameters)}`;
 
-export function go(view, parameters, { replace = false } = {}) {
-  const target = link(view, parameters);
-  if (replace) history.replaceState(null, "", target);
-  else location.hash = target;
+export function go(view, parameters) {
+  location.hash = link(view, parameters);
 }
 
 const tip = document.getElementById("tip");

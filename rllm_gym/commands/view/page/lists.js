@@ -1,6 +1,6 @@
 // Lists of episodes and of groups, and their filters.
 
-import { address, ask, go, h, link, number, percent, plural } from "./dom.js";
+import { address, ask, exportLink, go, h, link, number, percent, plural } from "./dom.js";
 
 const PAGE = 100;
 const RANGES = [["reward", "reward"], ["tokens", "sampled tokens"], ["turns", "turns"], ["step", "training step"]];
@@ -36,6 +36,8 @@ function filterForm(query, app) {
   const form = h("form", { class: "filters", onsubmit: (event) => { event.preventDefault(); apply(event.target); } },
     input("task", "task contains", { type: "search", id: "search" }),
     input("group", "group", { type: "search" }),
+    input("text", "text contains words", { type: "search", title: 'in prompts and replies; "a phrase" in quotes' }),
+    input("reply", "reply contains words", { type: "search", title: 'in what the model wrote; "a phrase" in quotes' }),
     select("kind", "any kind", kinds.map((kind) => [kind, kind])),
     select("success", "any result", [["1", "success"], ["0", "no success"]]),
     select("stop", "any stop reason", app.state.stops.map((stop) => [stop, stop.replaceAll("_", " ") || "(none)"])),
@@ -122,7 +124,7 @@ export async function showEpisodes(main, app) {
     h("p", { class: "summary" },
       h("b", { id: "count" }, plural(reply.count, "episode")),
       reply.count > 0 && ` · mean reward ${number(means.reward)} · success ${percent(means.success)} · ${number(means.tokens)} sampled tokens per episode `,
-      h("a", { href: "/api/export?" + new URLSearchParams(filters), download: "episodes.jsonl", class: "button", id: "export" }, "Export as JSONL"),
+      exportLink(filters, "episodes.jsonl", "Export as JSONL"),
     ),
     reply.episodes.length ? h("div", { class: "card scroll" }, h("table", null,
       h("thead", null, h("tr", null, heading("", "task"), heading("", "kind"), heading("step", "step"), heading("", "result"),

@@ -1,7 +1,9 @@
 // Transcripts: one episode, or several side by side; as a chat, or as the tokens that the model saw and sampled.
 
-import { address, ask, go, h, hideTip, link, number, plural, showTip, visible } from "./dom.js";
+import { address, ask, endpoint, go, h, hideTip, link, number, plural, showTip, visible } from "./dom.js";
+import { differences } from "./diff.js";
 import { outcome, runDot } from "./lists.js";
+import { markFound } from "./search.js";
 
 const FIRST_TOKENS = 3000; // of a turn; a button adds as many
 const PAGE_TOKENS = 24000; // of all turns of the page, before buttons are pressed
@@ -14,7 +16,7 @@ export function modeButtons(query) {
   return h("span", { class: "modes", role: "group", "aria-label": "show as" }, MODES.map(([mode, text]) => {
     const parameters = new URLSearchParams(query);
     parameters.set("mode", mode);
-    return h("button", { type: "button", "aria-pressed": String(mode === modeOf(query)), onclick: () => go(view, parameters, { replace: false }) }, text);
+    return h("button", { type: "button", "aria-pressed": String(mode === modeOf(query)), onclick: () => go(view, parameters) }, text);
   }));
 }
 
@@ -91,22 +93,27 @@ function tokenView(tokens, page, trainable) {
 function images(step, source) {
   return step.images.map((n) => h("img", {
     class: "screenshot", loading: "lazy", alt: `image ${n}`,
-    src: "/api/image?" + new URLSearchParams([["run", source.run], ["file", source.file], ["line", source.line], ["n", n]]),
+    src: source.pictures?.[n] ?? endpoint("image", [["run", source.run], ["file", source.file], ["line", source.line], ["n", n]]),
   }));
 }
 
-function stepView(step, heading, page, trainable, source, difference) {
+// other: the step beside this one, if there is one, and the side of this one (0 or 1).
+function stepView(step, heading, page, trainable, source, difference, { other, side } = {}) {
   const parts = [];
+  const marked = (text, beside) => (!other || beside === undefined || beside === text ? text
+    : differences(...(side ? [beside, text] : [text, beside]))[side].map((part) => (part.common ? part.text : h(side ? "ins" : "del", null, part.text))));
   if (page.mode !== "chat" && step.tokens) parts.push(images(step, source), tokenView(step.tokens, page, trainable));
   else {
     if (page.mode !== "chat") parts.push(h("p", { class: "soft small" }, "The tokens of this turn are not recorded."));
-    for (const message of step.messages)
-      parts.push(h("div", { class: `message ${message.role === "assistant" ? "from-model" : ""}` }, h("div", { class: "who" }, message.role), h("pre", null, message.text)));
-    if (step.observation) parts.push(h("div", { class: "message" }, h("div", { class: "who" }, "observation"), h("pre", null, step.observation)));
+    step.messages.forEach((message, index) =>
+      parts.push(h("div", { class: `message ${message.role === "assistant" ? "from-model" : ""}` }, h("div", { class: "who" }, message.role),
+        h("pre", null, marked(message.text, other?.messages[index]?.text)))));
+    if (step.observation) parts.push(h("div", { class: "message" }, h("div", { class: "who" }, "observation"),
+      h("pre", null, marked(step.observation, other?.observation ?? undefined))));
     parts.push(images(step, source));
     parts.push(h("div", { class: `reply${step.invalid ? " invalid" : ""}` }, h("div", { class: "who" }, "reply"),
       step.thought && !step.reply.includes(step.thought) && h("pre", { class: "soft" }, step.thought),
-      h("pre", null, step.reply || "(empty reply)")));
+      h("pre", null, step.reply ? marked(step.reply, other?.reply) : "(empty reply)")));
   }
   const finish = step.tokens?.finish_reason;
   parts.push(h("div", { class: "after" },
@@ -120,8 +127,8 @@ function stepView(step, heading, page, trainable, source, difference) {
   return h("section", { class: "turn" }, h("h4", { tabindex: -1 }, heading), parts);
 }
 
-// page: the mode, and the number of tokens that may be added. others: transcripts beside this one, whose replies are compared.
-function episodeView(transcript, page, others = []) {
+// page: the mode, and the number of tokens that may be added. beside: the transcript that this one is compared with, on side 0 or 1.
+function episodeView(transcript, page, { beside, side } = {}) {
   const episode = transcript.episode;
   const several = transcript.trajectories.length > 1;
   const { view, query } = address();
@@ -142,9 +149,9 @@ function episodeView(transcript, page, others = []) {
     transcript.trajectories.map((trajectory, at) => [
       several && h("h3", null, `${trajectory.name}${trajectory.role && trajectory.role !== trajectory.name ? ` (${trajectory.role})` : ""}${trajectory.trainable ? "" : ", not trained"} · reward ${number(typeof trajectory.reward === "number" ? trajectory.reward : null)}`),
       trajectory.steps.map((step, index) => {
-        const differs = others.some((other) => (other.trajectories[at]?.steps[index]?.reply ?? null) !== step.reply);
+        const other = beside?.trajectories[at]?.steps[index];
         const heading = h("a", { href: turnLink(), title: "link to this turn" }, `${several ? trajectory.name + " · " : ""}turn ${index + 1}`);
-        return stepView(step, heading, page, trajectory.trainable, transcript, differs);
+        return stepView(step, heading, page, trajectory.trainable, transcript, beside && other?.reply !== step.reply, { other, side });
       }),
     ]),
     h("details", { class: "meta" }, h("summary", null, "all fields"), h("pre", null, JSON.stringify(episode, null, 1))),
@@ -173,7 +180,11 @@ export async function showEpisode(main, app) {
     noTexts ? h("p", { class: "soft small" }, "Ids instead of texts: there is no tokenizer.json of this run, or the package tokenizers is not installed (--tokenizer FOLDER).") : "",
     h("article", { class: "card transcript" }, episodeView(transcript, { mode: modeOf(query), tokens: PAGE_TOKENS })),
   );
+  const list = new URLSearchParams(query.get("from") ?? "");
+  const found = markFound(main, [...list.getAll("text"), ...list.getAll("reply")]);
+  found?.scrollIntoView({ block: "center" });
   main.querySelectorAll(".turn > h4")[Number(query.get("turn") ?? 0) - 1]?.scrollIntoView();
+  return query.has("turn") || found !== undefined;
 }
 
 function backAddress(query, app) {
@@ -204,6 +215,6 @@ export async function sideBySide(main, app, sources, heading, compare) {
         h("a", { href: link("episode", [["run", transcript.run], ["file", transcript.file], ["line", transcript.line]]) },
           sources[index].label ?? (transcript.episode.episode_id || `line ${transcript.line}`))),
       episodeView(transcript, { mode: modeOf(query), tokens: Math.floor(PAGE_TOKENS / transcripts.length) },
-        compare ? transcripts.filter((_, other) => other !== index) : [])));
+        compare ? { beside: transcripts[1 - index], side: index } : {})));
   main.replaceChildren(h("div", { class: "bar" }, heading, modeButtons(query)), h("div", { class: "columns" }, columns));
 }

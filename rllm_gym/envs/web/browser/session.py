@@ -8,7 +8,7 @@ import contextlib
 import importlib
 import io
 import weakref
-from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
@@ -23,7 +23,7 @@ from rllm_gym.envs.web.browser.errors import BrowserFault, SiteFault
 from rllm_gym.envs.web.browser.isolated_world import DocumentGone, is_navigation
 from rllm_gym.envs.web.browser.load_state import wait_until_settled
 from rllm_gym.envs.web.browser.marks import with_marks
-from rllm_gym.envs.web.browser.network_policy import NetworkPolicy
+from rllm_gym.envs.web.browser.network_policy import NetworkPolicy, origin_of
 from rllm_gym.envs.web.browser.observation import HOW_TO_ANSWER, ElementRegistry, PageView, observe, observe_dialog
 from rllm_gym.envs.web.browser.storage_state import StorageState
 from rllm_gym.envs.web.browser.tabs import MAX_DIALOGS, DialogRecord, TabSet
@@ -437,10 +437,34 @@ class BrowserSession:
             if not storage.local_storage:
                 return await self._open_start_page(url)
             stored = await self.cdp().send("Page.addScriptToEvaluateOnNewDocument", {"source": storage.script()})
+            await self._visit_origins({*storage.local_storage} - {origin_of(url)})
             await self._open_start_page(url)
             await self.cdp().send("Page.removeScriptToEvaluateOnNewDocument", stored)
         finally:
             self.tabs.asks = True
+
+    async def _visit_origins(self, origins: Iterable[str]) -> None:
+        """Open an empty document of each origin, where the script of the storage runs. Their servers are not asked."""
+        cdp, page = self.cdp(), self.page
+        visited = [origin for origin in sorted(origins) if self.network_policy.is_allowed(origin)]
+        if not visited:
+            return
+
+        def answer(event: dict[str, Any]) -> None:
+            request = {"requestId": event["requestId"], "responseCode": 200, "body": ""}
+            answering = cdp.send_nowait("Fetch.fulfillRequest", request)
+            # It fails if the session is closed meanwhile, which the navigation reports.
+            answering.add_done_callback(lambda done: done.cancelled() or done.exception())
+
+        cdp.on("Fetch.requestPaused", answer)
+        await cdp.send("Fetch.enable", {"patterns": [{"urlPattern": "*"}]})
+        for origin in visited:
+            await self._wait_for_document(page, f"{origin}/")
+        await cdp.send("Fetch.disable")
+        cdp.off("Fetch.requestPaused", answer)
+        # As it was, also for the model's back().
+        await self._wait_for_document(page, _BLANK)
+        await cdp.send("Page.resetNavigationHistory")
 
     async def _open_start_page(self, url: str) -> None:
         if not self.pages:

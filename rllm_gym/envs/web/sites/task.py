@@ -70,7 +70,7 @@ class WebTaskTemplate:
     """A family of tasks.
 
     Attributes:
-        name: The site and what is done there, such as ``"shop/buy-one"``.
+        name: The site and what is done there, such as ``"shop/buy"``.
         build: ``build(seed, difficulty) -> SiteState``: returns the initial state, the same for the same arguments.
             Difficulty 1 to 5 determines the size of the state, the number of distractors and of pages.
         make_task: ``make_task(state, rng, difficulty) -> WebTask``. ``state`` is the result of ``build``, ``rng`` a
