@@ -154,7 +154,8 @@ async def _check_equality_claims(
 async def _check_measured(
     pool: SandboxPool, source: str, tests: FunctionTests, report: TestReport, verdict: CodeVerdict, varies: bool
 ) -> CodeVerdict:
-    """Fail a program that passes whatever value the test subtracts from an object of it, or compares it with.
+    """Fail a program that passes whatever value the test subtracts from an object of it, or compares it with, and
+    whatever the object was made from.
 
     ``abs(circle.area() - 3.14) < 0.01`` gives the value to the program if the area is an object of a class that the
     test names. A yes-or-no question, ``date > 5``, has the same answer for many other values: it is enough if it is
@@ -163,13 +164,26 @@ async def _check_measured(
     measured = _random.sample(report.measured, min(_MAX_CLAIMS, len(report.measured)))
     first = -(-(_MAX_AGAIN if varies else _MIN_CHECKS) // (len(measured) or 1))
 
-    async def always(request: int, lenient: bool) -> bool:
-        async def passes(_: int, seed: int) -> bool:
-            alteration = (request, "last", list[int]())
-            return _verdict(*await _run(pool, source, tests, True, False, alteration=alteration, seed=seed)).correct
-
+    async def always(request: int, origins: list[int], lenient: bool) -> bool:
         checks, max_failed = (_CERTAIN, 0) if lenient else (_EQUALITY_CHECKS, _MAX_UNEQUAL)
-        return await _nearly_always(passes, first, varies, checks, max_failed)
+        for requests in ([request], origins) if origins else ([request],):
+            answers: list[bool | None] = []
+
+            async def passes(
+                number: int, seed: int, requests: list[int] = requests, answers: list[bool | None] = answers
+            ) -> bool | None:
+                alteration = (requests[number % len(requests)], ALTERATIONS[number % len(ALTERATIONS)], list[int]())
+                run, ended = await _run(pool, source, tests, True, False, alteration=alteration, seed=seed)
+                right = _verdict(run, ended).correct
+                answers.append(None if run.altered_refused and not right and requests is origins else right)
+                return answers[-1]
+
+            # A class that refuses whatever else it could be made from shows nothing.
+            if not await _nearly_always(passes, first, varies, checks, max_failed) and any(
+                answer is not None for answer in answers
+            ):
+                return False
+        return True
 
     if any(await asyncio.gather(*(always(*operation) for operation in measured))):
         return _failed(verdict, "operators", _ALWAYS_NEAR)

@@ -127,9 +127,10 @@ class GuardedPeer(Peer):
         self.same_objects: list[tuple[list[int], list[int]]] = []
         """For each object that two functions or classes returned, and that a test found to be the same: the requests
         on which the arguments of the first depend, and those of the second."""
-        self.measured: list[tuple[int, bool]] = []
+        self.measured: list[tuple[int, list[int], bool]] = []
         """Operations between an object of the program and a plain value, which may be what the test expects: the number
-        of the request, and whether most other values may have the same answer, such as yes or no."""
+        of the request, those on which the object depends, and whether most other values may have the same answer, such
+        as yes or no."""
         self.altered_equality: bool | None = None
         """The answer of the equality that was named in ``alter``; ``None`` if it was not reached."""
         self.altered_refused = False
@@ -623,12 +624,11 @@ class GuardedPeer(Peer):
         """Return whether the test names the class of an object of the program."""
         return type(value) in self._named and type(value).__name__ != "Solution"
 
-    def _note_measured(self, number: int, operation: str, value: Any, answer: Any) -> None:
+    def _note_measured(self, number: int, operation: str, target: Any, value: Any, answer: Any) -> None:
         if self._unnumbered or answer is False or len(self.measured) >= _MAX_EQUALITIES:
             return
         strict = operation not in (*ORDER, "contains") and type(value) in (int, float, complex)
-        if (number, not strict) not in self.measured:
-            self.measured.append((number, not strict))
+        self.measured.append((number, sorted(link_of(target).lineage - {number})[-20:], not strict))
 
     def binary(self, operation: str, left: Any, right: Any, *modulo: Any) -> Any:
         link = link_of(left)
@@ -660,7 +660,7 @@ class GuardedPeer(Peer):
             )
             raise UnsupportedOperation(what, link)
         if plain_right and operation not in _PIPES and (operation in _MEASURING or not _is_object(result)):
-            self._note_measured(number, operation, right, result)
+            self._note_measured(number, operation, left, right, result)
         if operation not in ORDER:
             _own(result, *links)
         return result
@@ -725,19 +725,15 @@ class GuardedPeer(Peer):
         plain = type(target)._rllm_facts.get("plain")
         if type(plain) is str:
             return item in self._contents(target, plain)
-        iterable = "__iter__" in _methods(target) or "__getitem__" in _methods(target)
-        if iterable and any(entry is item or entry == item for entry in target):
-            return True
         if self._is_named(target) and "__contains__" in _methods(target):
             number = self._num_requests
             found = bool(self.ask("contains", target, item))
-            self._note_measured(number, "contains", item, found)
+            self._note_measured(number, "contains", target, item, found)
             return found
-        if iterable:
-            return False
-        raise UnsupportedOperation(
-            f"'in' for a {type(target).__name__} that the program returned and that cannot be iterated", link
-        )
+        if "__iter__" in _methods(target) or "__getitem__" in _methods(target):
+            return any(entry is item or entry == item for entry in target)
+        what = f"'in' for a {type(target).__name__} that the program returned and that cannot be iterated"
+        raise UnsupportedOperation(what, link)
 
     # Requests of the program
 
