@@ -173,7 +173,7 @@ def altered_operands(
     for index in {"all": found, "first": found[:1], "last": found[-1:]}[which]:
         away = _AWAY.get(operation, 0) if type(values[index]) in (int, float) and _random.random() < 0.5 else 0
         # What is more than 0 is often more than all the other numbers of a test.
-        far = away * _random.randrange(1, 9) * 10 ** _random.randrange(1, 7)
+        far = away * (1 + abs(values[index])) * _random.randrange(1, 9) * 10 ** _random.randrange(1, 7) if away else 0
         values[index] = values[index] + far if away else different_value(values[index], vocabulary)
     args, kwargs = tuple(values[: len(args)]), dict(zip(kwargs, values[len(args) :]))
     return (target, args, kwargs) if operation == "call" else (target, *args)
