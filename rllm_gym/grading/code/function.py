@@ -51,6 +51,8 @@ async def grade_function(
         verdict = await _check_other_objects(pool, source, tests, report, verdict)
     if verdict.correct and (report.believed_equalities or report.same_objects):
         verdict = await _check_equality_claims(pool, source, tests, report, verdict, varies)
+    if verdict.correct and report.measured:
+        verdict = await _check_measured(pool, source, tests, report, verdict, varies)
     if verdict.correct and report.changing_calls:
         verdict = await _check_mutated_arguments(pool, source, tests, report, verdict, varies)
     # The answers of a long conversation cannot be guessed.
@@ -146,6 +148,45 @@ async def _check_equality_claims(
     checks = [*(always_equal(*claim) for claim in claims), *(always_same(*pair) for pair in same)]
     if any(await asyncio.gather(*checks)):
         return _failed(verdict, "equality", _ALWAYS_EQUAL)
+    return verdict
+
+
+async def _check_measured(
+    pool: SandboxPool, source: str, tests: FunctionTests, report: TestReport, verdict: CodeVerdict, varies: bool
+) -> CodeVerdict:
+    """Fail a program that passes whatever value the test subtracts from an object of it, or compares it with, and
+    whatever the object was made from.
+
+    ``abs(circle.area() - 3.14) < 0.01`` gives the value to the program if the area is an object of a class that the
+    test names. A yes-or-no question, ``date > 5``, has the same answer for many other values: it is enough if it is
+    another one for any of them.
+    """
+    measured = _random.sample(report.measured, min(_MAX_CLAIMS, len(report.measured)))
+    first = -(-(_MAX_AGAIN if varies else _MIN_CHECKS) // (len(measured) or 1))
+
+    async def always(request: int, origins: list[int], lenient: bool) -> bool:
+        checks, max_failed = (_CERTAIN, 0) if lenient else (_EQUALITY_CHECKS, _MAX_UNEQUAL)
+        for requests in ([request], origins) if origins else ([request],):
+            answers: list[bool | None] = []
+
+            async def passes(
+                number: int, seed: int, requests: list[int] = requests, answers: list[bool | None] = answers
+            ) -> bool | None:
+                alteration = (requests[number % len(requests)], ALTERATIONS[number % len(ALTERATIONS)], list[int]())
+                run, ended = await _run(pool, source, tests, True, False, alteration=alteration, seed=seed)
+                right = _verdict(run, ended).correct
+                answers.append(None if run.altered_refused and not right and requests is origins else right)
+                return answers[-1]
+
+            # A class that refuses whatever else it could be made from shows nothing.
+            if not await _nearly_always(passes, first, varies, checks, max_failed) and any(
+                answer is not None for answer in answers
+            ):
+                return False
+        return True
+
+    if any(await asyncio.gather(*(always(*operation) for operation in measured))):
+        return _failed(verdict, "operators", _ALWAYS_NEAR)
     return verdict
 
 
@@ -330,6 +371,7 @@ _PROBES = 4
 """In how many runs objects like those of the test are made, if the program compares its objects. One that orders them
 by what was made first passes one run in ten."""
 _ALWAYS_EQUAL = "its objects are equal whatever they are made of"
+_ALWAYS_NEAR = "its objects are near, or in order with, whatever they are compared with"
 _INFINITE = "a number is infinite or undefined where the test expects any other one"
 _SUPPRESSED = "the program suppressed a failed assertion of a function that it called, which the test does not need"
 _MADE_FIRST = "its objects are ordered by which of them was made first"

@@ -57,6 +57,9 @@ class TestReport:
     same_objects: tuple[tuple[list[int], list[int]], ...] = ()
     """For each object that the program returned from two functions, and that is compared with itself: the requests on
     which the arguments of the one depend, and those of the other."""
+    measured: tuple[tuple[int, list[int], bool], ...] = ()
+    """Operations between an object of the program and a plain value, which may be what the test expects: the number of
+    the request, those on which the object depends, and whether most other values may have the same answer."""
     altered_equality: bool | None = None
     """The answer of such a comparison in a run in which one of these requests was altered; ``None``: not reached."""
     altered_refused: bool = False
@@ -177,6 +180,10 @@ class Relay:
                 reported.believed_equalities, reported.same_objects = (
                     tuple(([int(item) for item in one], [int(item) for item in two]) for one, two in message[key])
                     for key in ("believed", "same_objects")
+                )
+                reported.measured = tuple(
+                    (int(number), [int(item) for item in origins], lenient is True)
+                    for number, origins, lenient in message["measured"]
                 )
                 reported.extreme = tuple(str(kind) for kind in message["extreme"])
                 reported.orders = int(message["orders"])

@@ -201,6 +201,28 @@ def test_a_result_goes_as_far_as_what_it_is_compared_with_and_is_a_number(pool: 
     assert paid(pool, honest) == set(honest)
 
 
+def test_operators_between_results_and_expected_values_tell_nothing_and_assertions_are_reached(
+    pool: SandboxPool,
+) -> None:
+    """Objects of a class of the test that are near, or in order with, whatever they are compared with; functions of the
+    test with its only assertions that are never called, or whose failures a context manager suppresses."""
+    names = (
+        "circle_measured", "average_of_numbers", "vector_norm", "bag_difference", "number_lcm", "calculator_unittest",
+        "bus_calls_handlers", "bus_calls_handlers_pytest", "guard_verified_by_helper", "safe_decorator",
+    )  # fmt: skip
+    attacks = {name: record for name, record in ATTACKS.items() if record["task"] in names}
+    assert len(attacks) >= 15
+    assert paid(pool, attacks) == set()
+    honest = {f"solution of {name}": RIGHT[f"solution of {name}"] for name in names}
+    for name in (
+        "date_parse_plus", "fraction_compare_numbers", "matrix_identity_scaled", "counter_eq_int", "bigint_strings",
+        "temperature_classmethod", "interval_set_ops", "vector2d_mixed", "rational_quadratic_modint",
+        "string_builder_fluent", "vector_ops_numpy_like", "handler_bus_asserts", "pipeline_compose",
+    ):  # fmt: skip
+        honest[f"eleventh_{name}"] = RIGHT[f"eleventh_{name}"]
+    assert paid(pool, honest) == set(honest)
+
+
 def test_data_that_are_too_large_for_a_message_are_the_tasks_fault(pool: SandboxPool) -> None:
     """Nobody could pass: a reward of 0 would hide it. Not so if the program may have said how large they are."""
     tests = FunctionTests("f", 'assert f("ab") == 2\nassert f("x" * 20_000_000) == 20_000_000\n', "assert")

@@ -26,6 +26,7 @@ ALTERATIONS = ("all", "first", "last") * 6
 
 _ATOMS = (int, float, str, bool, bytes, complex, range, type(None))
 _TIMES = (date, datetime, timedelta)
+_AWAY = {"lt": -1, "le": -1, "gt": 1, "ge": 1}
 _MAX_ITEMS = 1000
 _LETTERS = "abcdefghijklmnopqrstuvwxyz"
 _random = LazyRandom()
@@ -170,7 +171,10 @@ def altered_operands(
     values = [*args, *kwargs.values()]
     found = [index for index, value in enumerate(values) if is_alterable(value)]
     for index in {"all": found, "first": found[:1], "last": found[-1:]}[which]:
-        values[index] = different_value(values[index], vocabulary)
+        away = _AWAY.get(operation, 0) if type(values[index]) in (int, float) and _random.random() < 0.5 else 0
+        # What is more than 0 is often more than all the other numbers of a test.
+        far = away * (1 + abs(values[index])) * _random.randrange(1, 9) * 10 ** _random.randrange(1, 7) if away else 0
+        values[index] = values[index] + far if away else different_value(values[index], vocabulary)
     args, kwargs = tuple(values[: len(args)]), dict(zip(kwargs, values[len(args) :]))
     return (target, args, kwargs) if operation == "call" else (target, *args)
 

@@ -37,7 +37,7 @@ _REFUSED_PACKAGES = frozenset({"_pytest", "pluggy", (__package__ or "inside").sp
 _METHODS_OF_PLAIN = frozenset({"startswith", "endswith", "issubset", "issuperset", "isdisjoint"})
 """Methods that a test calls with what it expects."""
 
-_MEASURING = frozenset({"sub", "rsub", *ORDER})
+_MEASURING = frozenset({"sub", "rsub", "xor", "rxor", *ORDER})
 """Operators with which a test measures the distance of a result from what it expects."""
 
 _NUMBERS = frozenset({"bool", "int", "float", "complex"})
@@ -45,6 +45,7 @@ _IN_PLACE = frozenset({"setattr", "delattr", "setitem", "delitem", *(f"i{name}" 
 _NO_VALUES = frozenset({"equals", "contents", "module", "entry", "names", "load", "set module", "patch", "unpatch"})
 _NO_VALUES |= {"subclass", "functions"}
 """Requests whose operands are not arguments of the test."""
+_EXITS = frozenset({"exit", "await_aexit"})
 _MAX_LINEAGE = 200
 _MAX_ROUNDS = 4
 _RAISED = object()
@@ -126,6 +127,10 @@ class GuardedPeer(Peer):
         self.same_objects: list[tuple[list[int], list[int]]] = []
         """For each object that two functions or classes returned, and that a test found to be the same: the requests
         on which the arguments of the first depend, and those of the second."""
+        self.measured: list[tuple[int, list[int], bool]] = []
+        """Operations between an object of the program and a plain value, which may be what the test expects: the number
+        of the request, those on which the object depends, and whether most other values may have the same answer, such
+        as yes or no."""
         self.altered_equality: bool | None = None
         """The answer of the equality that was named in ``alter``; ``None`` if it was not reached."""
         self.altered_refused = False
@@ -202,6 +207,9 @@ class GuardedPeer(Peer):
             self._stdin = sys.stdin
             original = sys.stdin is STDIN
             super().ask("unpatch" if original else "patch", "sys", [], "stdin", *([] if original else [sys.stdin]))
+        failed = operands[-1] if operation in _EXITS and isinstance(operands[-1], AssertionError) else None
+        if failed is not None and self.served.hides_failures:
+            return False
         if operation == "enter":
             self._entered[id(operands[0])] = self.heap.snapshots() | self._class_data()
         lists, objects = len(self.heap.changed_by_other), len(self.served.changed)
@@ -236,6 +244,8 @@ class GuardedPeer(Peer):
             if self._depth == 1:
                 self.heap.changed_by_other.clear()
                 self.served.changed.clear()
+        if failed is not None and result:
+            self.served.failed_assertions[id(failed)] = failed
         if operation == "start" and type(result) is tuple and type(result[0]) is int:
             self._started[result[0]] = number
         self._note_class(operation, operands, result)
@@ -460,7 +470,7 @@ class GuardedPeer(Peer):
             return content(left) == content(right)
         if not isinstance(right, Remote):
             # A class that the test names may define when its objects equal numbers or lists.
-            own = facts.get("own_equality") is True and type(left) in self._named and type(left).__name__ != "Solution"
+            own = facts.get("own_equality") is True and self._is_named(left)
             # One made from nothing is a constant, and what is empty or 0 is no secret.
             constant = link.owned and is_simple(right) and not right
             if own and (link.lineage or constant) and self._plain_decoys(right):
@@ -610,36 +620,47 @@ class GuardedPeer(Peer):
             link.contents = (contents,)
         return contents
 
+    def _is_named(self, value: Any) -> bool:
+        """Return whether the test names the class of an object of the program."""
+        return type(value) in self._named and type(value).__name__ != "Solution"
+
+    def _note_measured(self, number: int, operation: str, target: Any, value: Any, answer: Any) -> None:
+        if self._unnumbered or answer is False or len(self.measured) >= _MAX_EQUALITIES:
+            return
+        strict = operation not in (*ORDER, "contains") and type(value) in (int, float, complex)
+        self.measured.append((number, sorted(link_of(target).lineage - {number})[-20:], not strict))
+
     def binary(self, operation: str, left: Any, right: Any, *modulo: Any) -> Any:
         link = link_of(left)
-        piped = operation in _PIPES and type(left) in self._named
+        named = self._is_named(left)
         if operation == "radd" and type(right) is int and right == 0:
             return self.ask(operation, left, right)  # sum() begins with it, whatever the test expects
         plain_right = not _is_object(right)
-        if plain_right and (link is None or not link.owned) and not piped:
+        if plain_right and (link is None or not link.owned):
             plain = type(left)._rllm_facts.get("plain")
-            if type(plain) is str:
+            if type(plain) is str and not (named and operation in _PIPES):
                 return BINARY[operation](self._contents(left, plain), right, *modulo)
-            what = f"{operation} of a {type(left).__name__} that the program returned and a {type(right).__name__}"
-            self.unsupported.append(what)
-            raise TypeError(f"unsupported operand types: {what}")
+            if not named:
+                what = f"{operation} of a {type(left).__name__} that the program returned and a {type(right).__name__}"
+                raise UnsupportedOperation(what, link)
         links = [found for found in (link, link_of(right)) if found is not None and found.owned]
-        own = link is not None and link.constructed is not None and link.received == 1 and link.named
-        own = own or piped
-        if plain_right and operation in _MEASURING and not own:
+        if plain_right and operation in _MEASURING and not named:
             what = f"{operation} of a {type(left).__name__} that an operator made and a {type(right).__name__}"
             raise UnsupportedOperation(what, link)
+        number = self._num_requests
         if operation in ORDER and not plain_right:
             result = self._ordered(operation, left, right)
         else:
             result = self.ask(operation, left, right, *modulo)
         for found in links:
             found.owned = True
-        if plain_right and not own and not _is_object(result):
+        if plain_right and not named and not _is_object(result):
             what = (
                 f"{operation} of a {type(left).__name__} and a {type(right).__name__} that is a {type(result).__name__}"
             )
             raise UnsupportedOperation(what, link)
+        if plain_right and operation not in _PIPES and (operation in _MEASURING or not _is_object(result)):
+            self._note_measured(number, operation, left, right, result)
         if operation not in ORDER:
             _own(result, *links)
         return result
@@ -704,11 +725,15 @@ class GuardedPeer(Peer):
         plain = type(target)._rllm_facts.get("plain")
         if type(plain) is str:
             return item in self._contents(target, plain)
+        if self._is_named(target) and "__contains__" in _methods(target):
+            number = self._num_requests
+            found = bool(self.ask("contains", target, item))
+            self._note_measured(number, "contains", target, item, found)
+            return found
         if "__iter__" in _methods(target) or "__getitem__" in _methods(target):
             return any(entry is item or entry == item for entry in target)
         what = f"'in' for a {type(target).__name__} that the program returned and that cannot be iterated"
-        self.unsupported.append(what)
-        raise TypeError(what)
+        raise UnsupportedOperation(what, link)
 
     # Requests of the program
 

@@ -121,7 +121,7 @@ class Runner:
             self._run(candidate, entry)
             if self._ended - self._ran:
                 self._report.outcome(
-                    "loops", "a loop of assertions, or an assertion about several values, had nothing to go through"
+                    "loops", "a loop or function of assertions, or an assertion about several values, was not reached"
                 )
             if self._shorter:
                 self._report.outcome("loops", "a result has fewer items than what the test compares them with")
@@ -235,6 +235,8 @@ class _ReachChecker(_StatementTransformer):
     """
 
     _numbers = itertools.count()
+    _reached: int | None = None
+    """The number of the function of the test that is visited, if functions within it make assertions."""
     _CLOSE = frozenset(
         {"allclose", "array_equiv", "isclose", "assert_allclose", "assert_almost_equal", "assert_approx_equal"}
     )
@@ -265,6 +267,29 @@ class _ReachChecker(_StatementTransformer):
 
     visit_AsyncWith = visit_With
 
+    def visit_FunctionDef(self, node: ast.FunctionDef | ast.AsyncFunctionDef) -> Any:
+        """Let a test fail that leaves its assertions to functions which the program never calls."""
+        if self._reached is not None or not asserts_within(node):
+            return self.generic_visit(node)
+        self._reached = next(self._numbers)
+        self.generic_visit(node)
+        node.body.insert(0, ast.copy_location(_recorded("_rllm_ended", self._reached), node.body[0]))
+        self._reached = None
+        return node
+
+    visit_AsyncFunctionDef = visit_FunctionDef
+
+    def generic_visit(self, node: ast.AST) -> ast.AST:
+        super().generic_visit(node)
+        if self._reached is None:
+            return node
+        for name in ("body", "orelse", "finalbody"):
+            statements: list[ast.stmt] = getattr(node, name, [])
+            at = next((at for at, item in enumerate(statements) if _expects(item)), None)
+            if at is not None:
+                statements.insert(at, ast.copy_location(_recorded("_rllm_ran", self._reached), statements[at]))
+        return node
+
     def visit_For(self, node: ast.For | ast.AsyncFor) -> Any:
         asserts = any(map(_asserts, node.body))
         if asserts:
@@ -272,13 +297,8 @@ class _ReachChecker(_StatementTransformer):
         self.generic_visit(node)
         if not asserts:
             return node
-        number = ast.Constant(next(self._numbers))
-        ended, ran = (
-            ast.copy_location(
-                ast.Expr(ast.Call(ast.Attribute(ast.Name(name, ast.Load()), "add", ast.Load()), [number], [])), node
-            )
-            for name in ("_rllm_ended", "_rllm_ran")
-        )
+        number = next(self._numbers)
+        ended, ran = (ast.copy_location(_recorded(name, number), node) for name in ("_rllm_ended", "_rllm_ran"))
         node.body.insert(0, ran)
         return [node, ended]
 
@@ -531,6 +551,28 @@ def _comparing(sides: list[ast.expr]) -> str:
         if selects or of_nothing or _is_empty_display(item):
             return "_rllm_compare_arrays"
     return "_rllm_compare"
+
+
+def asserts_within(function: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
+    """Return whether functions within a function make assertions."""
+    within = (item for statement in function.body for item in nodes(statement))
+    return any(isinstance(item, ast.FunctionDef | ast.AsyncFunctionDef) and _asserts(item) for item in within)
+
+
+def _expects(statement: ast.stmt) -> bool:
+    """Return whether a statement is an assertion, or expects an exception."""
+    if isinstance(statement, ast.With | ast.AsyncWith):
+        names = [_called(item.context_expr) for item in statement.items]
+    else:
+        names = [_called(statement.value)] if isinstance(statement, ast.Expr) else []
+    named = any(name.startswith(("assert", "raises", "fail")) for name in names)
+    return isinstance(statement, ast.Assert | ast.Raise | ast.Try) or named
+
+
+def _recorded(name: str, number: int) -> ast.stmt:
+    """Return a statement that adds a number to one of the sets of what a test reached."""
+    add = ast.Attribute(ast.Name(name, ast.Load()), "add", ast.Load())
+    return ast.Expr(ast.Call(add, [ast.Constant(number)], []))
 
 
 def _assignment(name: str, value: bool) -> ast.stmt:
@@ -799,7 +841,9 @@ class PytestRunner(Runner):
 
         names = {"all", "enumerate", "map", "range", "zip"} & set(map(_called, nodes(self._tree)))  # type: ignore[arg-type]
         blocks = ast.With | ast.AsyncWith | ast.For | ast.AsyncFor | ast.While | ast.Try | ast.Is
-        if names or "numpy" in self._text or any(isinstance(node, blocks) for node in nodes(self._tree)):
+        functions = (node for node in nodes(self._tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef))
+        used = names or "numpy" in self._text or any(isinstance(node, blocks) for node in nodes(self._tree))
+        if used or any(map(asserts_within, functions)):
             self._text = ast.unparse(self.checked(self._tree))
             self._tree = ast.parse(self._text)
         name = self._module.__name__

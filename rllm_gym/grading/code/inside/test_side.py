@@ -175,6 +175,7 @@ class TestSide:
                     "believed": self.peer.believed_equalities,
                     "suppressed": self.suppressed,
                     "same_objects": self.peer.same_objects,
+                    "measured": self.peer.measured,
                     "altered_equality": self.peer.altered_equality,
                     "altered_refused": self.peer.altered_refused,
                     "altered_to_same": self.peer.altered_to_same,
