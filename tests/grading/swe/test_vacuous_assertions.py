@@ -5,6 +5,8 @@ from __future__ import annotations
 import ast
 import dataclasses
 from collections.abc import Mapping
+from decimal import Decimal
+from fractions import Fraction
 from pathlib import Path
 
 import pytest
@@ -116,12 +118,30 @@ def test_another_right_result_is_paid(pool: SandboxPool, forms: tuple[Path, Repo
         "[numbers.union(numbers) for _ in many]",
         "all(numbers == numbers for _ in many)",
         "all(word.isalpha() for _ in many)",
+        "all(0.5 in places or x for x in many)",
+        "[many for _ in many] == [big for _ in big]",
+        "all(pairs.items() == pairs.items() for _ in many)",
+        "len(set(alike))",
+        "{x for x in alike}",
+        "sum(x * x for x in large)",
+        "all(x % 7 for _ in many for x in large)",
+        "sum(parts)",
+        "all(x < y for _ in many for x in parts for y in large)",
+        "all(x != ten for _ in many for x in large)",
+        "round(word.isalpha(), -power)",
+        "_nearly_(3, power, places=-power)",
+        "filled * power",
     ],
 )
 def test_what_is_evaluated_outside_takes_bounded_time_and_memory(text: str) -> None:
     """The values come from the code under test. Without a bound, each of these takes minutes or all memory."""
     many = [1] * 150_000
-    values = {"big": list(range(150_000)), "numbers": set(range(150_000)), "word": "a" * 1_000_000, "many": many}
+    values = {
+        "big": list(range(150_000)), "numbers": set(range(150_000)), "word": "a" * 1_000_000, "many": many,
+        "places": range(100_000), "pairs": dict.fromkeys(range(20_000)), "power": 10**8, "filled": bytearray(9),
+        "alike": [(2**61 - 1) * number for number in range(20_000)], "large": range(10**4_000, 10**4_000 + 50_000),
+        "parts": [Fraction(1, 10**6 + 2 * number + 1) for number in range(5_000)], "ten": Decimal("1E5000"),
+    }  # fmt: skip
     with pytest.raises(UnsupportedAssertion):
         evaluate(ast.parse(text, mode="eval").body, values)
 
