@@ -20,6 +20,7 @@ from dataclasses import dataclass, field
 from rllm_gym.grading.python_source import parse_python
 from rllm_gym.grading.swe.assertions import CALLS, KEYWORDS, METHODS, TYPES
 from rllm_gym.grading.swe.erased_values import ValueEraser, is_literal, literal_arguments, parametrizations
+from rllm_gym.grading.swe.literal_tables import write_tables
 from rllm_gym.grading.swe.stated_assertions import as_assertion, imported_from_numpy
 from rllm_gym.grading.swe.taint import (
     VALUE_METHODS,
@@ -260,6 +261,7 @@ def instrument(text: str, plan: Mapping[int, SitePlan], *, first: int, recording
         raise ValueError(f"a test file has {len(text)} characters; the maximum is {MAX_BYTES}")
     try:
         tree = parse_python(text)
+        write_tables(tree)
         rewriter = _Rewriter(tree, plan, first, recording)
         rewriter.rewrite()
         written = ast.unparse(ast.fix_missing_locations(tree))
@@ -589,7 +591,7 @@ def is_built(node: ast.expr, scope: Scope, own: Collection[str]) -> bool:
             return all(is_built(part, scope, own) for part in (value, *node.args))
         case ast.Call():
             parts = [*node.args, *(keyword.value for keyword in node.keywords)]
-            is_class = re.fullmatch(r"_?[A-Z]\w*", name_of(node)) is not None
+            is_class = re.fullmatch(r"_?[A-Z]\w*|call", name_of(node)) is not None  # the call of a mock
             is_own = isinstance(node.func, ast.Name) and node.func.id in own and not scope.is_local(node.func.id)
             return (is_class or is_own) and all(is_built(part, scope, own) for part in parts)
         case ast.List() | ast.Tuple() | ast.Set():

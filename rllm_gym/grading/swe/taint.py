@@ -163,6 +163,22 @@ class Scope:
         for name in bound_names(target):
             self._mark(name, depends or self.may_change(name, value))
 
+    def _loop(self, loop: ast.For | ast.AsyncFor, depends: bool) -> None:
+        """Mark the variables of a loop, each by the column that it takes."""
+        match loop.target, loop.iter:
+            case ast.Tuple(elts=parts), ast.Call(func=ast.Name("zip"), args=columns) if len(parts) == len(columns):
+                for part, column in zip(parts, columns):
+                    self._assigned(part, column, depends or self.depends(column))
+                return
+            case ast.Tuple(elts=parts), table if all(isinstance(part, ast.Name) for part in parts):
+                tables = [column_cells(table, place, len(parts)) for place in range(len(parts))]
+                for part, cells in zip(parts, tables):
+                    for _, cell in cells or ():
+                        self._assigned(part, cell, depends)
+                if all(tables):
+                    return
+        self._assigned(loop.target, loop.iter, depends or self.depends(loop.iter))
+
     def _statements(self, body: list[ast.stmt], *, depends: bool) -> None:
         for statement in body:
             self._statement(statement, depends)
@@ -201,8 +217,8 @@ class Scope:
             case ast.FunctionDef() | ast.AsyncFunctionDef():
                 self._mark(statement.name, depends or self._function_depends(statement))
             case ast.For() | ast.AsyncFor():
+                self._loop(statement, depends)
                 depends = depends or self.depends(statement.iter)
-                self._assigned(statement.target, statement.iter, depends)
                 self._statements([*statement.body, *statement.orelse], depends=depends)
             case ast.If():
                 self._statements([*statement.body, *statement.orelse], depends=depends or self.depends(statement.test))
@@ -212,7 +228,8 @@ class Scope:
                 for item in statement.items:
                     for name in bound_names(item.optional_vars) if item.optional_vars is not None else ():
                         self._mark(name, True)
-                self._statements(statement.body, depends=True)
+                guarded = all(name_of(item.context_expr) == "_g_" for item in statement.items)  # in a rewritten file
+                self._statements(statement.body, depends=depends or not guarded)
             case ast.Try():
                 for handler in statement.handlers:
                     if handler.name:
@@ -243,6 +260,15 @@ class Scope:
                 own |= set(parameters(node))
         used = {node.id for node in ast.walk(function) if isinstance(node, ast.Name) and node.id not in own}
         return any(self.tainted(name) for name in used - {function.name})
+
+
+def received_names(body: list[ast.stmt], *, attributes: bool = False) -> set[str]:
+    """Return the names, or ``attributes``, whose value code receives that may change or keep it."""
+    parts = [child for statement in body for parent in ast.walk(statement) for child in _receiving(parent)]
+    nodes = [node for part in parts for node in ast.walk(part)]
+    kind = ast.Attribute if attributes else ast.Name
+    return {node.attr if isinstance(node, ast.Attribute) else node.id for node in nodes
+            if isinstance(node, ast.Attribute | ast.Name) and isinstance(node, kind)}  # fmt: skip
 
 
 def _changed_names(body: list[ast.stmt]) -> set[str]:
@@ -280,8 +306,12 @@ def _receiving(node: ast.AST) -> list[ast.expr]:
             return []
         case ast.Call(func=ast.Attribute(value=ast.Name("self"), attr=name)) if name in _UNITTEST:
             return []
+        case ast.Call() if name_of(node) == "parametrize":
+            return []
+        case ast.Call(func=ast.Attribute(value=ast.Constant())):
+            return []  # "".join(lines)
         case ast.Call():
-            receiver = [node.func.value] if isinstance(node.func, ast.Attribute) else []
+            receiver = [node.func.value] if isinstance(node.func, ast.Attribute) and name_of(node) not in _VIEWS else []
             return [*receiver, *node.args, *(keyword.value for keyword in node.keywords)]
         case ast.Assign() if isinstance(node.value, ast.Name | ast.Attribute | ast.Subscript | ast.IfExp | ast.BoolOp):
             return [node.value]
@@ -298,6 +328,7 @@ _UNITTEST = frozenset(
     name for name in dir(unittest.TestCase) if name.startswith("assert") and not re.search("Raises|Warns", name)
 )
 """Assertions of unittest, which call nothing of what they compare."""
+_VIEWS = frozenset({"items", "keys", "values"})
 _READERS = frozenset(
     {"len", "sorted", "sum", "min", "max", "list", "tuple", "set", "frozenset", "dict", "enumerate", "zip", "reversed",
      "any", "all", "str", "repr", "range", "isinstance", "bool", "type"}

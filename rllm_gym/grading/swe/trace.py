@@ -37,7 +37,7 @@ from rllm_gym.grading.swe.observed_values import (
 from rllm_gym.grading.swe.test_source import function_key
 
 _SITES_PER_FILE = 1 << 20
-_VERSION = 5
+_VERSION = 6
 MORE_CHARS = 60
 """What is searched for an expected part may be this much longer than twice that of the reference solution."""
 
