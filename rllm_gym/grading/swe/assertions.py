@@ -61,7 +61,8 @@ _UNARY: dict[type[ast.unaryop], Callable[[Any], Any]] = {
 METHODS = frozenset(
     {"startswith", "endswith", "isdigit", "isalpha", "isalnum", "isupper", "islower", "isspace", "istitle",
      "isidentifier", "isnumeric", "isdecimal", "isascii", "isprintable", "isdisjoint", "issubset", "issuperset",
-     "difference", "intersection", "symmetric_difference", "union", "items", "keys", "values", "get"}
+     "difference", "intersection", "symmetric_difference", "union", "items", "keys", "values", "get", "find", "rfind",
+     "index", "rindex", "count"}
 )  # fmt: skip
 """Methods of texts, sets and dicts whose result is not larger than their operands."""
 KEYWORDS = frozenset({"default", "reverse", "start", "strict"})
@@ -344,7 +345,8 @@ class _Evaluator:
                 return self._called(id, CALLS[id], [self.value(item) for item in node.args], named)
             case ast.Call(func=ast.Attribute(attr=name, value=value)):
                 receiver = self.value(value)
-                if name not in METHODS or not isinstance(receiver, str | bytes | set | frozenset | dict):
+                kinds = list | tuple if name in ("index", "count") else set | frozenset | dict
+                if name not in METHODS or not isinstance(receiver, str | bytes | kinds):
                     raise UnsupportedAssertion
                 method = getattr(type(receiver), name)
                 return self._called(name, method, [receiver, *(self.value(item) for item in node.args)], {})
