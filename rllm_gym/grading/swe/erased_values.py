@@ -7,7 +7,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterator
 
-from rllm_gym.grading.swe.taint import Function, Scope, column_cells, name_of, parameters, replacing
+from rllm_gym.grading.swe.taint import Function, Scope, column_cells, is_built, name_of, parameters, replacing
 
 _Replaceable = tuple[Callable[[ast.expr], None], ast.expr]
 """An expression, with what puts another in its place."""
@@ -158,7 +158,7 @@ class ValueEraser:
                     inner = statement
                     if isinstance(statement, ast.With) and len(statement.body) == 1:
                         inner = statement.body[0]
-                    if self._is_unused(inner, used, inside=True):
+                    if self._is_unused(inner, used, function):
                         body[number] = ast.Pass()
                     elif isinstance(inner, ast.For):
                         target = inner.target if isinstance(inner.target, ast.Tuple) else ast.Tuple([inner.target])
@@ -171,7 +171,7 @@ class ValueEraser:
                 if isinstance(table, ast.Call) and name_of(table) == "zip" and len(table.args) == len(target.elts):
                     cells = column_cells(table.args[position], 0, 1)
                 for replace, cell in cells or ():
-                    if is_literal(cell):
+                    if is_built(cell, self._module, ()):
                         replace(ast.Constant(None))
 
     def _table_of(self, table: ast.expr) -> ast.expr:
@@ -186,8 +186,8 @@ class ValueEraser:
         ]
         return found[0] if len(found) == 1 and len(uses) == 2 else table
 
-    def _is_unused(self, statement: ast.stmt, used: set[str], *, inside: bool = False) -> bool:
-        if isinstance(statement, ast.FunctionDef) and not inside and not statement.decorator_list:
+    def _is_unused(self, statement: ast.stmt, used: set[str], within: Function | None = None) -> bool:
+        if isinstance(statement, ast.FunctionDef) and within is None and not statement.decorator_list:
             named_by_pytest = re.match(r"test|pytest_|setup|teardown|__", statement.name)
             return statement.name not in used and not named_by_pytest
         if not isinstance(statement, ast.Assign) or not all(isinstance(name, ast.Name) for name in statement.targets):
@@ -195,7 +195,10 @@ class ValueEraser:
         names = [name.id for name in statement.targets if isinstance(name, ast.Name)]
         if any(name in used or name.startswith(("pytest", "__")) for name in names):
             return False
-        return is_literal(statement.value) or not self._module.depends(statement.value)
+        if is_literal(statement.value) or not self._module.depends(statement.value):
+            return True
+        arguments = dict.fromkeys(parameters(within), True) if within is not None else {}
+        return is_built(statement.value, Scope(within.body, self._module, arguments) if within else self._module, ())
 
 
 def _loaded(body: list[ast.stmt]) -> set[str]:

@@ -23,11 +23,11 @@ from rllm_gym.grading.swe.erased_values import ValueEraser, is_literal, literal_
 from rllm_gym.grading.swe.literal_tables import write_tables
 from rllm_gym.grading.swe.stated_assertions import as_assertion, imported_from_numpy
 from rllm_gym.grading.swe.taint import (
-    VALUE_METHODS,
     Function,
     Scope,
     bound_names,
     column_cells,
+    is_built,
     name_of,
     parameters,
 )
@@ -600,45 +600,13 @@ def expected_side(node: ast.expr, scope: Scope, own: Collection[str]) -> ast.exp
     calls = [[part for part in ast.walk(side) if isinstance(part, ast.Call)] for side in sides]
     if any(name_of(call) in _DIFFERING for found in calls for call in found):
         return None
-    if is_built(sides[0], scope, ()) and not is_built(sides[1], scope, own):
-        return sides[0]
-    if is_built(sides[1], scope, own) and not is_built(sides[0], scope, ()):
-        return sides[1]
+    for names in (False, True):
+        built = is_built(sides[0], scope, (), names=names), is_built(sides[1], scope, own, names=names)
+        if built in ((True, False), (False, True)):
+            return sides[built.index(True)]
     if not all(scope.depends(side) and scope.is_closed(side) for side in sides):
         return None
     return sides[0] if len(calls[0]) < len(calls[1]) else sides[1]
-
-
-def is_built(node: ast.expr, scope: Scope, own: Collection[str]) -> bool:
-    """Return whether a value consists of literals and of objects created from them by classes or the file's helpers."""
-    match node:
-        case ast.JoinedStr():
-            formatted = [part for part in node.values if isinstance(part, ast.FormattedValue)]
-            inner: list[ast.expr] = [part.value for part in formatted]
-            inner += [part.format_spec for part in formatted if part.format_spec is not None]
-            return all(is_built(part, scope, own) for part in inner)
-        case ast.BinOp():
-            return is_built(node.left, scope, own) and is_built(node.right, scope, own)
-        case ast.Subscript():
-            return is_built(node.value, scope, own) and not scope.depends(node.slice)
-        case ast.Call(func=ast.Attribute(attr=name, value=value)) if name in VALUE_METHODS:
-            return all(is_built(part, scope, own) for part in (value, *node.args))
-        case ast.Call():
-            parts = [*node.args, *(keyword.value for keyword in node.keywords)]
-            is_class = re.fullmatch(r"_?[A-Z]\w*|call", name_of(node)) is not None  # the call of a mock
-            is_own = isinstance(node.func, ast.Name) and node.func.id in own and not scope.is_local(node.func.id)
-            return (is_class or is_own) and all(is_built(part, scope, own) for part in parts)
-        case ast.List() | ast.Tuple() | ast.Set():
-            return all(is_built(item, scope, own) for item in node.elts)
-        case ast.Dict():
-            return all(key is not None and is_built(key, scope, own) for key in node.keys) and all(
-                is_built(item, scope, own) for item in node.values
-            )
-        case ast.Starred():
-            return not scope.depends(node.value)
-        case ast.Name(id) if re.fullmatch(r"_?[A-Z][A-Z0-9_]*", id):
-            return scope.is_closed(node)  # a constant of the module
-    return not scope.depends(node)
 
 
 def _is_approx(node: ast.expr) -> bool:
