@@ -33,6 +33,7 @@ def write_tables(tree: ast.Module) -> None:
         if function.name.startswith("test"):
             _drop_texts(function)
         tables = _Tables({**module, **_assigned_once(function)}, records, function)
+        _replace(function.body, tables.length)
         for decorator in function.decorator_list:
             if isinstance(decorator, ast.Call) and name_of(decorator) == "parametrize":
                 tables.parametrization(decorator, functions)
@@ -165,6 +166,16 @@ class _Tables:
         self._records = records
         self._function = function
         self._numbers = itertools.count()
+
+    def length(self, node: ast.expr) -> ast.expr | None:
+        """Return the length of a table, which is no reason to have it inside."""
+        match node:
+            case ast.Call(func=ast.Name("len"), args=[ast.Name() as name], keywords=[]):
+                table = self._display(name)
+                parts = table.keys if isinstance(table, ast.Dict) else table.elts if table is not None else None
+                if parts is not None and not any(part is None or isinstance(part, ast.Starred) for part in parts):
+                    return ast.Constant(len(parts))
+        return None
 
     def parametrization(self, decorator: ast.Call, functions: list[Function]) -> None:
         if len(decorator.args) != 2 or any(item.arg == "indirect" for item in decorator.keywords):

@@ -69,6 +69,8 @@ FORMS = {
     '  def test_it(self):\n    self.check(f("a"), 101)\n',
     "a loop over both": 'def test_it():\n  expected = [101, 102]\n  found = [f("a"), f("b")]\n'
     "  assert len(found) == len(expected)\n  for one, other in zip(found, expected):\n    assert one == other\n",
+    "places": 'def test_it():\n  expected = [101, 102]\n  found = [f("a"), f("b")]\n'
+    "  for place in range(len(expected)):\n    assert found[place] == expected[place]\n",
     "raise": 'def test_it():\n  found = f("a")\n  if found != 101:\n    raise AssertionError(found)\n',
     "pytest.fail": 'import pytest\ndef test_it():\n  if not f("a") == 101:\n    pytest.fail("it is not 101")\n',
     "calls of a mock": 'from unittest import mock\ndef test_it():\n  m = mock.Mock()\n  m(f("a"))\n'
