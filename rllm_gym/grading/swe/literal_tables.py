@@ -308,8 +308,8 @@ class _Tables:
             return None
         _replace(body, lambda node: ast.Name(read[id(node)], ast.Load()) if id(node) in read else None)
         for node in nodes:
-            items = node.args if isinstance(node, ast.Call) else getattr(node, "elts", None)
-            for at in reversed(range(len(items or ()))):
+            items: list[ast.expr] = getattr(node, "args" if isinstance(node, ast.Call) else "elts", [])
+            for at in reversed(range(len(items))):
                 if id(items[at]) in starred:
                     items[at : at + 1] = [ast.Name(column, ast.Load()) for column in names.values()]
         return list(names.values()), [[row[item] for item in first] for row in rows if row is not None]
@@ -330,7 +330,9 @@ class _Tables:
                 fields = self._records[kind]
                 given = dict(zip(fields, cell.args)) | {str(item.arg): item.value for item in cell.keywords}
                 plain = len(given) == len(cell.args) + len(cell.keywords) and given.keys() <= fields.keys()
-                values = {(".", field): given.get(field, default) for field, default in fields.items()}
+                values: dict[_Item, ast.expr | None] = {
+                    (".", field): given.get(field, default) for field, default in fields.items()
+                }
                 filled = {item: copy.deepcopy(value) for item, value in values.items() if value is not None}
                 return filled if plain and len(filled) == len(fields) else None
         return None
