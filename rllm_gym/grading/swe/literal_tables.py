@@ -410,24 +410,41 @@ def _inline_attributes(tree: ast.Module) -> None:
                 stored[node.attr] += 1
     assigned: list[tuple[str, list[ast.stmt], ast.Assign]] = []
     for kind in nodes:
-        if not isinstance(kind, ast.ClassDef) or not {*map(name_of, kind.bases)} <= {"object", "TestCase"}:
+        if not isinstance(kind, ast.ClassDef):
+            continue
+        stored.update(part.name for part in kind.body if isinstance(part, Function))
+        stored.update(getattr(node, "id", "") for part in kind.body if not isinstance(part, Function)
+                      for node in ast.walk(part) if not isinstance(getattr(node, "ctx", None), ast.Load))  # fmt: skip
+        if not {*map(name_of, kind.bases)} <= {"object", "TestCase"}:
             continue
         for body in (kind.body, *(part.body for part in kind.body if getattr(part, "name", "") in _SETUPS)):  # type: ignore[attr-defined]
             for statement in body:
                 match statement:
                     case ast.Assign(targets=[ast.Name(name)]) if body is kind.body:
-                        stored[name] += 1
                         assigned.append((name, body, statement))
                     case ast.Assign(targets=[ast.Attribute(value=ast.Name("self"), attr=name)]):
                         assigned.append((name, body, statement))
     given = received_names(tree.body, attributes=True)
+    identified = {name_of(node) for node in _identified(nodes)}
     for name, body, statement in assigned:
         value, uses = statement.value, read.get(name, [])
         own = all(isinstance(node.value, ast.Name) and node.value.id in ("self", "cls") for node in uses)
         fixed = stored[name] == 1 and is_literal(value) and (name not in given or _is_atom(value))
+        if name in identified or (isinstance(value, ast.Constant) and value.value is None):
+            continue  # what is None will be assigned by a subclass
         if uses and own and fixed and not name.startswith(("_", "pytest")):
             _put(tree.body, uses, value)
             body[body.index(statement)] = ast.copy_location(ast.Pass(), statement)
+
+
+def _identified(nodes: Iterable[ast.AST]) -> Iterator[ast.expr]:
+    """Yield what is asked whether it is an object: no other one will do."""
+    for node in nodes:
+        match node:
+            case ast.Compare() if any(isinstance(kind, ast.Is | ast.IsNot) for kind in node.ops):
+                yield from (node.left, *node.comparators)
+            case ast.Call() if name_of(node) in ("assertIs", "assertIsNot"):
+                yield from node.args
 
 
 def _put(body: list[ast.stmt], places: Iterable[ast.expr], value: ast.expr) -> None:
@@ -452,6 +469,7 @@ def _inline_fixtures(tree: ast.Module, functions: list[Function]) -> None:
         plain = all(item.name.startswith("test") and not item.args.defaults for item in asking)
         plain = plain and all(isinstance(node.ctx, ast.Load) for node in uses)
         given = any(name in received_names(item.body) for item in asking)
+        plain = plain and not any(node in uses for node in _identified(nodes))
         if not asking or not plain or name in named or (given and not _is_atom(value)):
             continue
         for item in asking:
