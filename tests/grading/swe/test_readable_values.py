@@ -157,3 +157,23 @@ def test_what_reads_the_values_is_not_paid(pool: SandboxPool, forms: tuple[Path,
     base, tests = forms
     verdict = grade_repository_sync(pool, base, every(READING), tests)
     assert verdict.passed == (), verdict.passed
+
+
+STAY = {
+    "identity": "class TestIt:\n  kept = {'a': 1}\n  def test_it(self):\n    assert f('a') is self.kept\n",
+    "assigned by a subclass": "from unittest import TestCase\nclass Base:\n  kept = 1\n  def test_it(self):\n"
+    "    assert f('a') == self.kept\nclass TestIt(Base, TestCase):\n  kept = 101\n",
+    "given to the code": "class TestIt:\n  kept = [1]\n  def test_it(self):\n    f(self.kept)\n"
+    "    assert self.kept == [2]\n",
+    "changed": "kept = [1]\ndef test_it():\n  kept.append(f('a'))\n  for one in kept:\n    assert one\n",
+    "an argument of a fixture": "import pytest\n@pytest.fixture\ndef kept():\n  return 1\n"
+    "@pytest.fixture\ndef more(kept):\n  return kept + 1\ndef test_it(kept, more):\n  assert f(more) == kept\n",
+    "used as a whole": "CASES = [('a', 1), ('b', 2)]\ndef test_it():\n  for kept in CASES:\n"
+    "    assert f(kept) == kept[1]\n",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", STAY)
+def test_what_is_more_than_an_expected_value_stays(name: str) -> None:
+    text = instrument(f"from shop import f\n{STAY[name]}", {}, first=0, recording=False).text
+    assert "kept" in text.partition("test_it")[2]
