@@ -10,16 +10,21 @@ import ast
 import itertools
 import math
 import operator
-from collections.abc import Callable, Iterator, Mapping, Sequence, Sized
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence, Set, Sized
+from decimal import Decimal
+from fractions import Fraction
 from typing import Any
 
-from rllm_gym.grading.swe.observed_values import ClassRef
+from rllm_gym.grading.swe.observed_values import MAX_KEYS, ClassRef
 
 MAX_STEPS = 200_000
 _ITEMS_PER_STEP = 20
+_COMPARED_PER_STEP = 100
 MAX_REPEATED = 1_000_000
 MAX_MATCHED_TEXT = 20_000
 MAX_MATCH_S = 2.0
+MAX_PLACES = 400
+MAX_DENOMINATOR = 1 << 4_000
 
 TYPES: dict[str, type] = {
     kind.__name__: kind
@@ -56,7 +61,8 @@ _UNARY: dict[type[ast.unaryop], Callable[[Any], Any]] = {
 METHODS = frozenset(
     {"startswith", "endswith", "isdigit", "isalpha", "isalnum", "isupper", "islower", "isspace", "istitle",
      "isidentifier", "isnumeric", "isdecimal", "isascii", "isprintable", "isdisjoint", "issubset", "issuperset",
-     "difference", "intersection", "symmetric_difference", "union", "items", "keys", "values", "get"}
+     "difference", "intersection", "symmetric_difference", "union", "items", "keys", "values", "get", "find", "rfind",
+     "index", "rindex", "count"}
 )  # fmt: skip
 """Methods of texts, sets and dicts whose result is not larger than their operands."""
 KEYWORDS = frozenset({"default", "reverse", "start", "strict"})
@@ -117,7 +123,7 @@ def nearly_equal(one: Any, other: Any, places: int | None = None, delta: Any = N
     return (
         bool(difference <= delta)
         if delta is not None
-        else bool(round(difference, 7 if places is None else places) == 0)
+        else bool(bounded_round(difference, 7 if places is None else places) == 0)
     )
 
 
@@ -161,10 +167,21 @@ def bounded_range(*parts: int) -> range:
     return found
 
 
+def bounded_round(number: Any, places: Any = None) -> Any:
+    """Evaluate ``round``, which computes a power of ten."""
+    if places is not None and not -MAX_PLACES <= places <= MAX_PLACES:
+        raise UnsupportedAssertion
+    return round(number, places)
+
+
 def linear_sum(items: Any, /, start: Any = 0) -> Any:
-    """Evaluate ``sum``, whose time for lists is the square of their number."""
+    """Evaluate ``sum``, whose time for lists and fractions is the square of their number."""
     if not isinstance(start, list | tuple):
-        return sum(items, start)
+        for item in items:
+            start = start + item
+            if isinstance(start, Fraction) and start.denominator > MAX_DENOMINATOR:
+                raise UnsupportedAssertion
+        return start
     if not all(isinstance(item, type(start)) for item in items):
         raise TypeError
     kind: Any = type(start)
@@ -210,9 +227,9 @@ def _instance(value: Any, kinds: Any) -> bool:
 
 
 CALLS: dict[str, Callable[..., Any]] = {
-    "abs": abs, "len": len, "round": round, "min": min, "max": max, "sum": linear_sum, "sorted": sorted, "all": all,
-    "any": any, "bool": bool, "set": set, "list": list, "tuple": tuple, "frozenset": frozenset, "dict": dict,
-    "enumerate": lambda *parts, **named: list(enumerate(*parts, **named)),
+    "abs": abs, "len": len, "round": bounded_round, "min": min, "max": max, "sum": linear_sum, "sorted": sorted,
+    "all": all, "any": any, "bool": bool, "set": set, "list": list, "tuple": tuple, "frozenset": frozenset,
+    "dict": dict, "enumerate": lambda *parts, **named: list(enumerate(*parts, **named)),
     "zip": lambda *parts, **named: list(zip(*parts, **named)), "range": bounded_range,
     "isinstance": _instance, "approx": Approximately, "_nearly_": nearly_equal, "_counts_": equal_counts,
     "_searches_": searches, "_close_": math.isclose, "_finite_": math.isfinite, "_nan_": math.isnan,
@@ -222,6 +239,10 @@ CALLS: dict[str, Callable[..., Any]] = {
 """Functions of an assertion. Those of other modules than ``builtins`` have names of this module."""
 _IMMEDIATE = frozenset({"len", "isinstance", "bool", "get", "items", "keys", "values", "startswith", "endswith"})
 """Functions and methods whose time does not depend on the number of items."""
+_HASHING = frozenset(
+    {"set", "frozenset", "dict", "union", "difference", "intersection", "symmetric_difference", "issubset",
+     "issuperset", "isdisjoint"}
+)  # fmt: skip
 
 
 def _identical(one: Any, other: Any) -> bool:
@@ -232,6 +253,18 @@ def _identical(one: Any, other: Any) -> bool:
     if one is None or isinstance(one, bool) or one is Ellipsis or one is NotImplemented:
         return one is other
     return type(one) is type(other) and bool(one == other)
+
+
+def _spread(items: Any) -> Any:
+    """Return items that may be hashed: of many tuples or large numbers, all could have the same hash."""
+    odd = sum(not (isinstance(item, str | bytes | float | None) or _is_small(item)) for item in items)
+    if odd > MAX_KEYS:
+        raise UnsupportedAssertion
+    return items
+
+
+def _is_small(value: Any) -> bool:
+    return isinstance(value, int) and -(2**60) < value < 2**60
 
 
 def _finite(result: Any, *operands: Any) -> Any:
@@ -258,12 +291,11 @@ def evaluate(test: ast.expr, values: Mapping[str, Any]) -> Any:
 class _Evaluator:
     def __init__(self, values: dict[str, Any]) -> None:
         self._values = values
-        self._steps = 0
+        self._steps = 0.0
+        self._weights: dict[int, tuple[Any, float]] = {}
 
     def value(self, node: ast.expr) -> Any:
-        self._steps += 1
-        if self._steps > MAX_STEPS:
-            raise UnsupportedAssertion
+        self._count(1)
         match node:
             case ast.Constant():
                 return node.value
@@ -273,9 +305,8 @@ class _Evaluator:
                 left = self.value(node.left)
                 for kind, comparator in zip(node.ops, node.comparators):
                     right = self.value(comparator)
-                    hashed = isinstance(right, set | frozenset | dict)
-                    if isinstance(right, str | bytes | list | tuple) or (hashed and not isinstance(kind, _MEMBERSHIP)):
-                        self._steps += len(right) // 100  # it takes time in each step of a comprehension
+                    looked_up = isinstance(kind, _MEMBERSHIP) and isinstance(right, Set | dict)
+                    self._count(self._weight(left) + (0 if looked_up else self._weight(right)))
                     if not _COMPARISONS[type(kind)](left, right):
                         return False
                     left = right
@@ -308,13 +339,14 @@ class _Evaluator:
             case ast.ListComp() | ast.GeneratorExp():
                 return [self.value(node.elt) for _ in self._bindings(node.generators)]
             case ast.SetComp():
-                return {self.value(node.elt) for _ in self._bindings(node.generators)}
+                return set(_spread([self.value(node.elt) for _ in self._bindings(node.generators)]))
             case ast.Call(func=ast.Name(id)):
                 named = {str(keyword.arg): self.value(keyword.value) for keyword in node.keywords}
                 return self._called(id, CALLS[id], [self.value(item) for item in node.args], named)
             case ast.Call(func=ast.Attribute(attr=name, value=value)):
                 receiver = self.value(value)
-                if name not in METHODS or not isinstance(receiver, str | bytes | set | frozenset | dict):
+                kinds = list | tuple if name in ("index", "count") else set | frozenset | dict
+                if name not in METHODS or not isinstance(receiver, str | bytes | kinds):
                     raise UnsupportedAssertion
                 method = getattr(type(receiver), name)
                 return self._called(name, method, [receiver, *(self.value(item) for item in node.args)], {})
@@ -322,21 +354,53 @@ class _Evaluator:
 
     def _called(self, name: str, function: Callable[..., Any], arguments: list[Any], named: Mapping[str, Any]) -> Any:
         if name in _IMMEDIATE:
+            self._count(sum(map(self._weight, arguments[1:])))
             return function(*arguments, **named)
+        self._count(sum(map(self._weight, arguments)))
+        if name in _HASHING:
+            arguments = [_spread(item) if isinstance(item, Collection) else item for item in arguments]
         return self._made(function(*map(self._made, arguments), **named))
+
+    def _count(self, steps: float) -> None:
+        self._steps += steps
+        if self._steps > MAX_STEPS:
+            raise UnsupportedAssertion
 
     def _made(self, value: Any) -> Any:
         """Return a value that takes time and memory in each step of a comprehension, and count both."""
         if isinstance(value, Sized):
-            self._steps += len(value) // _ITEMS_PER_STEP
-            if self._steps > MAX_STEPS:
-                raise UnsupportedAssertion
+            self._count(len(value) // _ITEMS_PER_STEP)
         return value
 
+    def _weight(self, value: Any) -> float:
+        """Return about how many steps a comparison with a value takes, or an operation on a number."""
+        match value:
+            case int():
+                return float((value.bit_length() // 1_000) ** 2)
+            case Decimal() if value.is_finite():
+                return float((value.adjusted() // 100) ** 2)
+            case Fraction(numerator=above, denominator=below):
+                return float(((above.bit_length() + below.bit_length()) // 1_000) ** 2 // 2)
+            case str() | bytes() | bytearray():
+                return len(value) / _COMPARED_PER_STEP
+            case range():
+                return len(value) / _ITEMS_PER_STEP
+            case Collection():
+                if id(value) not in self._weights:
+                    self._count(1 + len(value) / 10)
+                    items = itertools.chain(value, value.values()) if isinstance(value, dict) else value
+                    weight = len(value) / _COMPARED_PER_STEP + sum(map(self._weight, items))
+                    self._weights[id(value)] = value, weight  # kept, so that no other gets its number
+                return self._weights[id(value)][1]
+        return 0.0
+
     def _operation(self, kind: ast.operator, left: Any, right: Any) -> Any:
+        self._count(self._weight(left) + self._weight(right))
+        if isinstance(left, Set) and not isinstance(left, set | frozenset):
+            left, right = _spread(left), _spread(right)  # a view of a dict; a set was checked when it was created
         if isinstance(kind, ast.Mult):
             for one, other in ((left, right), (right, left)):
-                if isinstance(one, str | bytes | list | tuple) and not (
+                if isinstance(one, str | bytes | bytearray | list | tuple) and not (
                     isinstance(other, int) and len(one) * other <= MAX_REPEATED
                 ):
                     raise UnsupportedAssertion
@@ -355,9 +419,7 @@ class _Evaluator:
             return
         first, *rest = generators
         for item in self.value(first.iter):
-            self._steps += 1
-            if self._steps > MAX_STEPS:
-                raise UnsupportedAssertion
+            self._count(1)
             self._bind(first.target, item)
             if all(self.value(condition) for condition in first.ifs):
                 yield from self._bindings(rest)

@@ -7,7 +7,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterator
 
-from rllm_gym.grading.swe.taint import Function, Scope, column_cells, name_of, parameters, replacing
+from rllm_gym.grading.swe.taint import Function, Scope, column_cells, is_built, name_of, parameters, replacing
 
 _Replaceable = tuple[Callable[[ast.expr], None], ast.expr]
 """An expression, with what puts another in its place."""
@@ -32,14 +32,16 @@ def parametrizations(function: Function) -> Iterator[tuple[ast.Call, list[str]]]
 
 
 def literal_arguments(tree: ast.Module, module: Scope) -> dict[str, dict[str, list[_Replaceable]]]:
-    """Return the parameters of the file's own helpers that every call gives a literal, by helper and parameter.
+    """Return the parameters of the file's own helpers to which every call gives a literal, by helper and parameter.
 
     Helpers are functions of the module, and methods with a name that no other function has: ``self.check(text, 3)``.
+    A variable of a loop over a table, or a parameter of a test, stands for the literals in its column.
     """
     found: dict[str, dict[str, list[_Replaceable]]] = {}
     nodes = list(ast.walk(tree))
     defined = Counter(node.name for node in nodes if isinstance(node, Function))
     methods = [part for node in nodes if isinstance(node, ast.ClassDef) for part in node.body]
+    scopes: dict[int, Scope] = {}
     for helper in (*tree.body, *methods):
         if not isinstance(helper, Function) or helper.name.startswith("test"):
             continue
@@ -48,22 +50,54 @@ def literal_arguments(tree: ast.Module, module: Scope) -> dict[str, dict[str, li
             node for node in nodes if helper.name == (getattr(node, "attr", "") if own else getattr(node, "id", ""))
         ]
         calls = [node for node in nodes if isinstance(node, ast.Call) and node.func in uses]
-        plain = not helper.decorator_list and not helper.args.vararg and not helper.args.kwarg
+        static = own and [*map(name_of, helper.decorator_list)] == ["staticmethod"]
+        plain = (static or not helper.decorator_list) and not helper.args.vararg and not helper.args.kwarg
         if own:
             receivers = [node.value for node in uses if isinstance(node, ast.Attribute)]
-            plain = plain and defined[helper.name] == 1 and bool(helper.args.args or helper.args.posonlyargs)
+            plain = plain and defined[helper.name] == 1 and bool(helper.args.args or helper.args.posonlyargs or static)
             plain = plain and all(isinstance(item, ast.Name) and item.id == "self" for item in receivers)
         if not calls or len(calls) != len(uses) or not plain:
             continue
         inner = Scope(helper.body, module, {})
-        names = [argument.arg for argument in (*helper.args.posonlyargs, *helper.args.args)][own:]
-        for name in parameters(helper)[own:]:
+        bound = own and not static
+        names = [argument.arg for argument in (*helper.args.posonlyargs, *helper.args.args)][bound:]
+        scopes = scopes or _scopes_of_calls(tree, module)
+        for name in parameters(helper)[bound:]:
             place = names.index(name) if name in names else len(names)
-            values = [_argument(call, name, place) for call in calls]
-            literals = [value for value in values if value is not None and is_literal(value[1])]
+            values = [(call, _argument(call, name, place)) for call in calls]
+            literals = [
+                value
+                for call, value in values
+                if value is not None and _is_fixed(value[1], scopes.get(id(call), module))
+            ]
             if len(literals) == len(calls) and not any(inner.may_change(name, one) for _, one in literals):
                 found.setdefault(helper.name, {})[name] = literals
     return found
+
+
+def _scopes_of_calls(tree: ast.Module, module: Scope) -> dict[int, Scope]:
+    """Return the scope of each call in a test, by its identity."""
+    found: dict[int, Scope] = {}
+    for test in ast.walk(tree):
+        if isinstance(test, Function) and test.name.startswith("test"):
+            fixed = dict.fromkeys(_fixed_parameters(test, module), False)
+            scope = Scope(test.body, module, {**dict.fromkeys(parameters(test), True), **fixed})
+            found.update((id(node), scope) for node in ast.walk(test) if isinstance(node, ast.Call))
+    return found
+
+
+def _is_fixed(node: ast.expr, scope: Scope) -> bool:
+    return is_literal(node) or (isinstance(node, ast.Name) and scope.is_local(node.id) and not scope.tainted(node.id))
+
+
+def _fixed_parameters(test: Function, module: Scope) -> Iterator[str]:
+    """Yield the parameters of a test to which ``parametrize`` gives literals that nothing changes."""
+    body = Scope(test.body, module, {})
+    for decorator, names in parametrizations(test):
+        for position, name in enumerate(names):
+            cells = column_cells(decorator.args[1], position, len(names))
+            if cells and all(is_literal(cell) and not body.may_change(name, cell) for _, cell in cells):
+                yield name
 
 
 def _argument(call: ast.Call, name: str, place: int) -> _Replaceable | None:
@@ -124,16 +158,20 @@ class ValueEraser:
                     inner = statement
                     if isinstance(statement, ast.With) and len(statement.body) == 1:
                         inner = statement.body[0]
-                    if self._is_unused(inner, used, inside=True):
+                    if self._is_unused(inner, used, function):
                         body[number] = ast.Pass()
-                    elif isinstance(inner, ast.For) and isinstance(inner.target, ast.Tuple):
-                        self._table(inner.iter, inner.target, used)
+                    elif isinstance(inner, ast.For):
+                        target = inner.target if isinstance(inner.target, ast.Tuple) else ast.Tuple([inner.target])
+                        self._table(inner.iter, target, used)
 
     def _table(self, table: ast.expr, target: ast.Tuple, used: set[str]) -> None:
         for position, name in enumerate(target.elts):
             if isinstance(name, ast.Name) and name.id not in used:
-                for replace, cell in column_cells(self._table_of(table), position, len(target.elts)) or ():
-                    if is_literal(cell):
+                cells = column_cells(self._table_of(table), position, len(target.elts))
+                if isinstance(table, ast.Call) and name_of(table) == "zip" and len(table.args) == len(target.elts):
+                    cells = column_cells(table.args[position], 0, 1)
+                for replace, cell in cells or ():
+                    if is_built(cell, self._module, ()):
                         replace(ast.Constant(None))
 
     def _table_of(self, table: ast.expr) -> ast.expr:
@@ -148,8 +186,8 @@ class ValueEraser:
         ]
         return found[0] if len(found) == 1 and len(uses) == 2 else table
 
-    def _is_unused(self, statement: ast.stmt, used: set[str], *, inside: bool = False) -> bool:
-        if isinstance(statement, ast.FunctionDef) and not inside and not statement.decorator_list:
+    def _is_unused(self, statement: ast.stmt, used: set[str], within: Function | None = None) -> bool:
+        if isinstance(statement, ast.FunctionDef) and within is None and not statement.decorator_list:
             named_by_pytest = re.match(r"test|pytest_|setup|teardown|__", statement.name)
             return statement.name not in used and not named_by_pytest
         if not isinstance(statement, ast.Assign) or not all(isinstance(name, ast.Name) for name in statement.targets):
@@ -157,7 +195,10 @@ class ValueEraser:
         names = [name.id for name in statement.targets if isinstance(name, ast.Name)]
         if any(name in used or name.startswith(("pytest", "__")) for name in names):
             return False
-        return is_literal(statement.value) or not self._module.depends(statement.value)
+        if is_literal(statement.value) or not self._module.depends(statement.value):
+            return True
+        arguments = dict.fromkeys(parameters(within), True) if within is not None else {}
+        return is_built(statement.value, Scope(within.body, self._module, arguments) if within else self._module, ())
 
 
 def _loaded(body: list[ast.stmt]) -> set[str]:

@@ -14,19 +14,20 @@ import enum
 import functools
 import re
 from collections import Counter
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from rllm_gym.grading.python_source import parse_python
 from rllm_gym.grading.swe.assertions import CALLS, KEYWORDS, METHODS, TYPES
 from rllm_gym.grading.swe.erased_values import ValueEraser, is_literal, literal_arguments, parametrizations
+from rllm_gym.grading.swe.literal_tables import write_tables
 from rllm_gym.grading.swe.stated_assertions import as_assertion, imported_from_numpy
 from rllm_gym.grading.swe.taint import (
-    VALUE_METHODS,
     Function,
     Scope,
     bound_names,
     column_cells,
+    is_built,
     name_of,
     parameters,
 )
@@ -51,6 +52,9 @@ _MODULE_CALLS = {
 _ITERATING = frozenset(
     {"all", "any", "sum", "min", "max", "sorted", "list", "tuple", "set", "frozenset", "enumerate", "zip"}
 )
+_CONSUMING = frozenset({"sum", "min", "max", "sorted", "list", "tuple", "set", "frozenset"})
+"""Functions that go through all items of an iterator, whatever these are."""
+_EQUALITIES = re.compile(r"(\w*_)?(same|equals?|equivalent|identical)(_\w+)?")
 _DIFFERING = frozenset({"hash", "id"})
 _DEEP_CALLS = frozenset(CALLS) - {"isinstance", "approx"} - _OWN_CALLS
 
@@ -86,6 +90,7 @@ class RecordedSite:
         varies: Whether an operand may differ between solutions: a hash.
         passed_only: Operands of a check of the repository's own that are only passed to it: they tell nothing about
             the code.
+        identity: Whether two operands must be the same object, which is evaluated inside.
     """
 
     kind: SiteKind
@@ -97,6 +102,7 @@ class RecordedSite:
     evidence: list[int] = field(default_factory=list)
     varies: bool = False
     passed_only: frozenset[int] = frozenset()
+    identity: bool = False
 
     @property
     def sent(self) -> list[int]:
@@ -114,6 +120,8 @@ class RecordedSite:
                 continue  # it says only that they differ
             if isinstance(node, ast.Compare) and all(isinstance(kind, ast.Eq | ast.Is) for kind in node.ops):
                 sides = [_operands_in(_without_tolerance(side)) for side in (node.left, *node.comparators)]
+                if len(set(map(frozenset, sides))) == 1:
+                    continue  # it says of one value that it is sorted, for example, or has no item twice
                 if all(not all(self.known[place] for place in side) for side in sides):
                     found.update(place for side in sides for place in side if not self.known[place])
             todo += ast.iter_child_nodes(node)
@@ -128,13 +136,20 @@ class RecordedSite:
                 case ast.Compare():
                     sides = zip(node.ops, node.comparators)
                     found.update(
-                        place for kind, side in sides if isinstance(kind, ast.In) for place in _operands_in(side)
-                    )
+                        place for kind, side in sides if isinstance(kind, ast.In | ast.Lt | ast.LtE)
+                        for place in _operands_in(side)
+                    )  # fmt: skip
+                    if any(isinstance(kind, ast.Gt | ast.GtE) for kind in node.ops):
+                        found |= _operands_in(node.left)
+                case ast.BinOp(op=ast.Sub(), right=right):
+                    found |= _operands_in(right)  # a set of everything leaves nothing
+                case ast.Call(func=ast.Attribute(attr="issubset" | "difference"), args=[*others]):
+                    found |= set().union(*map(_operands_in, others))
                 case ast.Call(func=ast.Name("_searches_"), args=[_, text]):
                     found |= _operands_in(text)
                 case ast.Call(func=ast.Name("any"), args=[part]):
                     found |= _operands_in(part)
-                case ast.Call(func=ast.Attribute(attr="issuperset" | "isdisjoint", value=value)):
+                case ast.Call(func=ast.Attribute(attr=attr, value=value)) if attr in _SEARCHING:
                     found |= _operands_in(value)
         return frozenset(found)
 
@@ -203,6 +218,7 @@ def _has_constant(test: ast.expr) -> bool:
 
 
 _COMPREHENSIONS = ast.ListComp | ast.SetComp | ast.GeneratorExp
+_SEARCHING = frozenset({"issuperset", "isdisjoint", "find", "rfind", "index", "rindex", "count"})
 _ORDERS = ast.Lt | ast.LtE | ast.Gt | ast.GtE
 _OF_ITEMS = frozenset(
     {"all", "any", "len", "sum", "min", "max", "sorted", "set", "_all_near_", "_all_equal_", "_near_by_digits_",
@@ -260,6 +276,7 @@ def instrument(text: str, plan: Mapping[int, SitePlan], *, first: int, recording
         raise ValueError(f"a test file has {len(text)} characters; the maximum is {MAX_BYTES}")
     try:
         tree = parse_python(text)
+        write_tables(tree)
         rewriter = _Rewriter(tree, plan, first, recording)
         rewriter.rewrite()
         written = ast.unparse(ast.fix_missing_locations(tree))
@@ -300,6 +317,12 @@ class _Operands:
             if not same:
                 raise _NotSeparable
             return _load(f"_v{same[0]}")
+        if isinstance(node, ast.Name):
+            for place, other in enumerate(self.operands):
+                if name_of(other) == "_i_":
+                    other = _arguments(other)[0]
+                if isinstance(other, ast.Name) and other.id == node.id and self.known[place] == known:
+                    return _load(f"_v{place}")
         self.operands.append(node)
         self.known.append(known)
         return _load(f"_v{len(self.operands) - 1}")
@@ -397,6 +420,8 @@ class _Operands:
                 keywords = [ast.keyword(item.arg, inner(item.value)) for item in node.keywords]
                 if not isinstance(node.args[0], _COMPREHENSIONS):
                     each = self._iterated if id in _ITERATING else self.part
+                    if id in _CONSUMING and len(node.args) == 1:
+                        each = functools.partial(self._iterated, consumed=True)
                     return ast.Call(node.func, [each(item, bound) for item in node.args], keywords)
                 first = self._comprehended(node.args[0], bound)
                 return first and ast.Call(node.func, [first, *map(inner, node.args[1:])], keywords)
@@ -462,12 +487,12 @@ class _Operands:
         generator = ast.comprehension(target, ast.List([arguments], ast.Load()), [], 0)
         return ast.Subscript(ast.ListComp(value, [generator]), ast.Constant(0), ast.Load())
 
-    def _iterated(self, node: ast.expr, bound: frozenset[str] = frozenset()) -> ast.expr:
+    def _iterated(self, node: ast.expr, bound: frozenset[str] = frozenset(), *, consumed: bool = False) -> ast.expr:
         """Take a value apart whose items are used, and nothing else: an iterator is replaced by a list of them."""
         before = len(self.operands)
         found = self.part(node, bound)
         whole = len(self.operands) == before + 1 and self.operands[before] is node
-        if whole and not isinstance(node, ast.Name):  # the test may go on to use an iterator that has a name
+        if whole and (consumed or not isinstance(node, ast.Name)):  # the test may go on to use one that has a name
             self.operands[before] = ast.Call(_load("_i_"), [node], [])
         return found
 
@@ -501,7 +526,8 @@ class _Operands:
             for part in inner.generators:
                 if part.is_async:
                     return None
-                source = self._iterated(part.iter, bound)
+                consumed = isinstance(inner, ast.ListComp | ast.SetComp) and part is inner.generators[0]
+                source = self._iterated(part.iter, bound, consumed=consumed)
                 bound = bound | set(bound_names(part.target))
                 generators.append(
                     ast.comprehension(part.target, source, [self.part(test, bound) for test in part.ifs], 0)
@@ -526,6 +552,16 @@ class _Operands:
         listed = self.operand(ast.ListComp(ast.Tuple(items, ast.Load()), inner.generators))
         target = ast.Tuple([ast.Name(f"_q{place}", ast.Store()) for place in range(len(items))], ast.Store())
         return type(inner)(element, [ast.comprehension(target, listed, [], 0)])
+
+
+def _identities(test: ast.expr) -> list[ast.expr]:
+    """Return the parts of an assertion that say of two operands that they are the same object."""
+    match test:
+        case ast.BoolOp(op=ast.And(), values=parts):
+            return [found for part in parts for found in _identities(part)]
+        case ast.Compare(left=ast.Name(one), ops=[ast.Is()], comparators=[ast.Name(other)]) if one != other:
+            return [test]
+    return []
 
 
 def _everywhere(node: ast.Call) -> ast.Compare | None:
@@ -564,45 +600,13 @@ def expected_side(node: ast.expr, scope: Scope, own: Collection[str]) -> ast.exp
     calls = [[part for part in ast.walk(side) if isinstance(part, ast.Call)] for side in sides]
     if any(name_of(call) in _DIFFERING for found in calls for call in found):
         return None
-    if is_built(sides[0], scope, ()) and not is_built(sides[1], scope, own):
-        return sides[0]
-    if is_built(sides[1], scope, own) and not is_built(sides[0], scope, ()):
-        return sides[1]
+    for names in (False, True):
+        built = is_built(sides[0], scope, (), names=names), is_built(sides[1], scope, own, names=names)
+        if built in ((True, False), (False, True)):
+            return sides[built.index(True)]
     if not all(scope.depends(side) and scope.is_closed(side) for side in sides):
         return None
     return sides[0] if len(calls[0]) < len(calls[1]) else sides[1]
-
-
-def is_built(node: ast.expr, scope: Scope, own: Collection[str]) -> bool:
-    """Return whether a value consists of literals and of objects created from them by classes or the file's helpers."""
-    match node:
-        case ast.JoinedStr():
-            formatted = [part for part in node.values if isinstance(part, ast.FormattedValue)]
-            inner: list[ast.expr] = [part.value for part in formatted]
-            inner += [part.format_spec for part in formatted if part.format_spec is not None]
-            return all(is_built(part, scope, own) for part in inner)
-        case ast.BinOp():
-            return is_built(node.left, scope, own) and is_built(node.right, scope, own)
-        case ast.Subscript():
-            return is_built(node.value, scope, own) and not scope.depends(node.slice)
-        case ast.Call(func=ast.Attribute(attr=name, value=value)) if name in VALUE_METHODS:
-            return all(is_built(part, scope, own) for part in (value, *node.args))
-        case ast.Call():
-            parts = [*node.args, *(keyword.value for keyword in node.keywords)]
-            is_class = re.fullmatch(r"_?[A-Z]\w*", name_of(node)) is not None
-            is_own = isinstance(node.func, ast.Name) and node.func.id in own and not scope.is_local(node.func.id)
-            return (is_class or is_own) and all(is_built(part, scope, own) for part in parts)
-        case ast.List() | ast.Tuple() | ast.Set():
-            return all(is_built(item, scope, own) for item in node.elts)
-        case ast.Dict():
-            return all(key is not None and is_built(key, scope, own) for key in node.keys) and all(
-                is_built(item, scope, own) for item in node.values
-            )
-        case ast.Starred():
-            return not scope.depends(node.value)
-        case ast.Name(id) if re.fullmatch(r"_?[A-Z][A-Z0-9_]*", id):
-            return scope.is_closed(node)  # a constant of the module
-    return not scope.depends(node)
 
 
 def _is_approx(node: ast.expr) -> bool:
@@ -761,6 +765,8 @@ class _Rewriter:
             if any(isinstance(node, ast.Name) and node.id in _OWN_CALLS for node in ast.walk(asserted)):
                 original = call
             value = asserted
+        if isinstance(value, ast.Call) and len(value.args) > 1 and self._is_of_project(value, scope, _EQUALITIES):
+            return self._check(statement, value, value, scope, guarded)
         number, site = self._site(SiteKind.ASSERTION, statement)
         site.test, operands, more = self._taken_apart(value, original, site, scope)
         recorded = self._recorded(number, operands, *more)
@@ -768,37 +774,38 @@ class _Rewriter:
 
     def _plain(self, statement: ast.Expr, value: ast.expr, scope: Scope, guarded: bool) -> ast.stmt:
         """Record an expression statement like an assertion; the arguments of a check of the repository's own, too."""
-        call = value
-        own_check = (
-            isinstance(call, ast.Call)
-            and _ASSERTS.fullmatch(name_of(call)) is not None
-            and scope.depends(call.func)
-            and name_of(call) not in self._own
-            and not call.keywords
-            and not any(isinstance(item, ast.Starred) for item in call.args)
-        )
-        if own_check and isinstance(call, ast.Call):
-            number, site = self._site(SiteKind.ASSERTION, statement)
-            names = [_load(f"_v{place}") for place in range(len(call.args))]
-            site.test, site.level = ast.Call(call.func, list[ast.expr](names), []), Level.WHOLE
-            known = [not scope.depends(item) for item in call.args]
-            # What ``self`` computes from literals, such as ``self.dedent("…")``, is an input too.
-            inputs = Scope([], scope, {"self": False})
-            site.passed_only = frozenset(place for place, item in enumerate(call.args) if not inputs.depends(item))
-            if any(known) and len(site.passed_only) < len(known):
-                # What it compares with is not needed inside: the other arguments are held against the reference's.
-                site.level, site.known = Level.STATE, known
-                sent = [item for item, known in zip(call.args, site.known) if self._recording or not known]
-                recorded = self._recorded(number, sent)
-                return self._guarded(number, recorded) if guarded else recorded
-            site.known = [False] * len(names)
-            whole = self._whole(ast.Tuple([site.test, ast.Constant(1)], ast.Load()), len(names))
-            recorded = self._recorded(number, call.args, whole)
-            return self._guarded(number, recorded) if guarded else recorded
+        if isinstance(value, ast.Call) and self._is_of_project(value, scope, _ASSERTS):
+            return self._check(statement, value, ast.Constant(1), scope, guarded)
         if not guarded:
             return statement
         number, _ = self._site(SiteKind.STATEMENT, statement)
         return self._guarded(number, self._recorded(number, [value]))
+
+    def _is_of_project(self, call: ast.Call, scope: Scope, names: re.Pattern[str]) -> bool:
+        """Return whether a call is one of a function of the repository with such a name."""
+        plain = not call.keywords and not any(isinstance(item, ast.Starred) for item in call.args)
+        own = name_of(call) in self._own or not scope.depends(call.func)
+        return plain and not own and names.fullmatch(name_of(call)) is not None
+
+    def _check(self, statement: ast.stmt, call: ast.Call, holds: ast.expr, scope: Scope, guarded: bool) -> ast.stmt:
+        """Record the arguments of a check of the repository's own. ``holds``: what is true if it passes."""
+        number, site = self._site(SiteKind.ASSERTION, statement)
+        names = [_load(f"_v{place}") for place in range(len(call.args))]
+        site.test, site.level = ast.Call(call.func, list[ast.expr](names), []), Level.WHOLE
+        known = [not scope.depends(item) for item in call.args]
+        # What ``self`` computes from literals, such as ``self.dedent("…")``, is an input too.
+        inputs = Scope([], scope, {"self": False})
+        site.passed_only = frozenset(place for place, item in enumerate(call.args) if not inputs.depends(item))
+        if any(known) and len(site.passed_only) < len(known):
+            # What it compares with is not needed inside: the other arguments are held against the reference's.
+            site.level, site.known = Level.STATE, known
+            sent = [item for item, known in zip(call.args, site.known) if self._recording or not known]
+            recorded = self._recorded(number, sent)
+        else:
+            site.known = [False] * len(names)
+            result = site.test if holds is call else ast.Tuple([site.test, holds], ast.Load())
+            recorded = self._recorded(number, call.args, self._whole(result, range(len(names))))
+        return self._guarded(number, recorded) if guarded else ast.copy_location(recorded, statement)
 
     def _taken_apart(
         self, test: ast.expr, original: ast.expr | None, site: RecordedSite, scope: Scope
@@ -815,7 +822,7 @@ class _Rewriter:
             operands, site.known = original.args[:2], [False, False]
             names = [_load("_v0"), _load("_v1")]
             call = ast.Call(original.func, [*names, *original.args[2:]], original.keywords)
-            return test, operands, [self._whole(ast.Tuple([call, ast.Constant(1)], ast.Load()), 2)]
+            return test, operands, [self._whole(ast.Tuple([call, ast.Constant(1)], ast.Load()), range(2))]
         inside = site.level == Level.WHOLE
         taken = _Operands(scope, () if inside else self._own, inside=inside, helpers=self._helpers)
         outside = taken.part(copy.deepcopy(test), shallow=site.level == Level.SHALLOW)
@@ -828,14 +835,17 @@ class _Rewriter:
         site.known = taken.known
         if site.level == Level.WHOLE:
             site.known = [False] * len(taken.known)
-            return outside, taken.operands, [self._whole(outside, len(taken.operands))]
-        operands = [
-            operand for operand, known in zip(taken.operands, taken.known) if self._recording or site.kept or not known
-        ]
-        return outside, operands, []
+            return outside, taken.operands, [self._whole(outside, range(len(taken.operands)))]
+        sent = [place for place, known in enumerate(taken.known) if self._recording or site.kept or not known]
+        # Of plain values, only the process that has them can tell whether they are the same object.
+        same = [part for part in _identities(outside) if _operands_in(part) <= set(sent)]
+        site.identity = bool(same)
+        whole = same[0] if len(same) == 1 else ast.BoolOp(ast.And(), same)
+        more = [self._whole(whole, sent)] if same else []
+        return outside, [taken.operands[place] for place in sent], more
 
-    def _whole(self, outside: ast.expr, count: int) -> ast.expr:
-        """Return a function that evaluates an assertion inside, from its operands."""
+    def _whole(self, outside: ast.expr, sent: Sequence[int]) -> ast.expr:
+        """Return a function that evaluates an assertion inside, from the operands that are sent."""
 
         class Inside(ast.NodeTransformer):
             def visit_Name(self, node: ast.Name) -> ast.expr:
@@ -843,7 +853,7 @@ class _Rewriter:
                     return ast.Subscript(_load("_v"), ast.Constant(places[node.id]), ast.Load())
                 return node
 
-        places = {f"_v{place}": place for place in range(count)}
+        places = {f"_v{place}": at for at, place in enumerate(sent)}
         arguments = ast.arguments([], [ast.arg("_v")], None, [], [], None, [])
         return ast.Lambda(arguments, Inside().visit(copy.deepcopy(outside)))
 

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import ast
 import builtins
+import contextlib
 import functools
 import re
 import unittest
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 
 PURE_MODULES = frozenset(
     {"base64", "binascii", "calendar", "cmath", "collections", "dataclasses", "datetime", "decimal", "enum",
@@ -71,6 +72,8 @@ class Scope:
         self._arguments = arguments
         self._tainted: dict[str, bool] = dict(arguments)
         self._functions: dict[str, Function] = {}
+        self._values: dict[str, dict[int, ast.expr]] = {}
+        self._bound_otherwise = set(arguments)
         self._visiting: set[str] = set()
         self.changed = _changed_names(body) if changes else set()
         self._spread = _spread_names(body) if changes else set()
@@ -155,13 +158,45 @@ class Scope:
             name in self._spread and not all(self.immutable(item) for item in items)
         )
 
-    def _mark(self, name: str, depends: bool) -> None:
+    @contextlib.contextmanager
+    def values_of(self, name: str) -> Iterator[list[ast.expr]]:
+        """Yield the expressions that are assigned to a variable which nothing changes; none if others may be."""
+        if name not in self._tainted and self._outer is not None:
+            with self._outer.values_of(name) as values:
+                yield values
+            return
+        known = name not in self._visiting | self._bound_otherwise | self.changed | self._spread
+        self._visiting.add(name)
+        yield list(self._values.get(name, {}).values()) if known else []
+        self._visiting.discard(name)
+
+    def _mark(self, name: str, depends: bool, value: ast.expr | None = None) -> None:
         self._tainted[name] = self._tainted.get(name, False) or depends
+        if value is None:
+            self._bound_otherwise.add(name)
+        else:
+            self._values.setdefault(name, {})[id(value)] = value
 
     def _assigned(self, target: ast.expr, value: ast.expr, depends: bool) -> None:
         depends = depends or self.depends(value)
         for name in bound_names(target):
-            self._mark(name, depends or self.may_change(name, value))
+            self._mark(name, depends or self.may_change(name, value), value if isinstance(target, ast.Name) else None)
+
+    def _loop(self, loop: ast.For | ast.AsyncFor, depends: bool) -> None:
+        """Mark the variables of a loop, each by the column that it takes."""
+        parts = loop.target.elts if isinstance(loop.target, ast.Tuple) else [loop.target]
+        tables = [column_cells(loop.iter, place, len(parts)) for place in range(len(parts))]
+        if all(tables) and all(isinstance(part, ast.Name) for part in parts):
+            for part, cells in zip(parts, tables):
+                for _, cell in cells or ():
+                    self._assigned(part, cell, depends)
+            return
+        columns = loop.iter.args if isinstance(loop.iter, ast.Call) and name_of(loop.iter) == "zip" else []
+        if len(columns) != len(parts) or len(parts) == 1:
+            parts, columns = [loop.target], [loop.iter]
+        for part, column in zip(parts, columns):
+            self._assigned(part, column, depends or self.depends(column))
+        self._bound_otherwise.update(bound_names(loop.target))
 
     def _statements(self, body: list[ast.stmt], *, depends: bool) -> None:
         for statement in body:
@@ -187,6 +222,7 @@ class Scope:
                 self._assigned(statement.target, value, depends)
             case ast.AugAssign():
                 self._assigned(statement.target, statement.value, depends)
+                self._bound_otherwise.update(bound_names(statement.target))
             case ast.Delete():
                 for target in statement.targets:
                     for name in bound_names(target):
@@ -201,8 +237,8 @@ class Scope:
             case ast.FunctionDef() | ast.AsyncFunctionDef():
                 self._mark(statement.name, depends or self._function_depends(statement))
             case ast.For() | ast.AsyncFor():
+                self._loop(statement, depends)
                 depends = depends or self.depends(statement.iter)
-                self._assigned(statement.target, statement.iter, depends)
                 self._statements([*statement.body, *statement.orelse], depends=depends)
             case ast.If():
                 self._statements([*statement.body, *statement.orelse], depends=depends or self.depends(statement.test))
@@ -212,7 +248,8 @@ class Scope:
                 for item in statement.items:
                     for name in bound_names(item.optional_vars) if item.optional_vars is not None else ():
                         self._mark(name, True)
-                self._statements(statement.body, depends=True)
+                guarded = all(name_of(item.context_expr) == "_g_" for item in statement.items)  # in a rewritten file
+                self._statements(statement.body, depends=depends or not guarded)
             case ast.Try():
                 for handler in statement.handlers:
                     if handler.name:
@@ -243,6 +280,57 @@ class Scope:
                 own |= set(parameters(node))
         used = {node.id for node in ast.walk(function) if isinstance(node, ast.Name) and node.id not in own}
         return any(self.tainted(name) for name in used - {function.name})
+
+
+def received_names(body: list[ast.stmt], *, attributes: bool = False) -> set[str]:
+    """Return the names, or ``attributes``, whose value code receives that may change or keep it."""
+    parts = [child for statement in body for parent in ast.walk(statement) for child in _receiving(parent)]
+    nodes = [node for part in parts for node in ast.walk(part)]
+    kind = ast.Attribute if attributes else ast.Name
+    return {node.attr if isinstance(node, ast.Attribute) else node.id for node in nodes
+            if isinstance(node, ast.Attribute | ast.Name) and isinstance(node, kind)}  # fmt: skip
+
+
+def is_built(node: ast.expr, scope: Scope, own: Collection[str], *, names: bool = False) -> bool:
+    """Return whether a value consists of literals and of objects created from them by classes or the file's helpers.
+
+    ``names``: also by the name of a variable that holds nothing else.
+    """
+
+    def built(*parts: ast.expr) -> bool:
+        return all(is_built(part, scope, own, names=names) for part in parts)
+
+    match node:
+        case ast.JoinedStr():
+            formatted = [part for part in node.values if isinstance(part, ast.FormattedValue)]
+            inner: list[ast.expr] = [part.value for part in formatted]
+            inner += [part.format_spec for part in formatted if part.format_spec is not None]
+            return built(*inner)
+        case ast.BinOp():
+            return built(node.left, node.right)
+        case ast.Subscript():
+            return built(node.value) and not scope.depends(node.slice)
+        case ast.Call(func=ast.Attribute(attr=name, value=value)) if name in VALUE_METHODS:
+            return built(value, *node.args)
+        case ast.Call():
+            parts = [*node.args, *(keyword.value for keyword in node.keywords)]
+            is_class = re.fullmatch(r"_?[A-Z]\w*|call", name_of(node)) is not None  # the call of a mock
+            is_own = isinstance(node.func, ast.Name) and node.func.id in own and not scope.is_local(node.func.id)
+            return (is_class or is_own) and built(*parts)
+        case ast.List() | ast.Tuple() | ast.Set():
+            return built(*node.elts)
+        case ast.Dict():
+            return built(*(key for key in node.keys if key is not None), *node.values) and None not in node.keys
+        case ast.Starred():
+            return not scope.depends(node.value)
+        case ast.Name(id) if re.fullmatch(r"_?[A-Z][A-Z0-9_]*", id):
+            return scope.is_closed(node)  # a constant of the module
+        case ast.Attribute(value=value) if names and scope.depends(node):
+            return built(value)
+        case ast.Name(id) if names and scope.tainted(id):
+            with scope.values_of(id) as values:
+                return bool(values) and built(*values)
+    return not scope.depends(node)
 
 
 def _changed_names(body: list[ast.stmt]) -> set[str]:
@@ -280,8 +368,12 @@ def _receiving(node: ast.AST) -> list[ast.expr]:
             return []
         case ast.Call(func=ast.Attribute(value=ast.Name("self"), attr=name)) if name in _UNITTEST:
             return []
+        case ast.Call() if name_of(node) == "parametrize":
+            return []
+        case ast.Call(func=ast.Attribute(value=ast.Constant())):
+            return []  # "".join(lines)
         case ast.Call():
-            receiver = [node.func.value] if isinstance(node.func, ast.Attribute) else []
+            receiver = [node.func.value] if isinstance(node.func, ast.Attribute) and name_of(node) not in _VIEWS else []
             return [*receiver, *node.args, *(keyword.value for keyword in node.keywords)]
         case ast.Assign() if isinstance(node.value, ast.Name | ast.Attribute | ast.Subscript | ast.IfExp | ast.BoolOp):
             return [node.value]
@@ -298,6 +390,7 @@ _UNITTEST = frozenset(
     name for name in dir(unittest.TestCase) if name.startswith("assert") and not re.search("Raises|Warns", name)
 )
 """Assertions of unittest, which call nothing of what they compare."""
+_VIEWS = frozenset({"items", "keys", "values"})
 _READERS = frozenset(
     {"len", "sorted", "sum", "min", "max", "list", "tuple", "set", "frozenset", "dict", "enumerate", "zip", "reversed",
      "any", "all", "str", "repr", "range", "isinstance", "bool", "type"}

@@ -37,9 +37,11 @@ from rllm_gym.grading.swe.observed_values import (
 from rllm_gym.grading.swe.test_source import function_key
 
 _SITES_PER_FILE = 1 << 20
-_VERSION = 5
+_VERSION = 6
 MORE_CHARS = 60
 """What is searched for an expected part may be this much longer than twice that of the reference solution."""
+MORE_MESSAGE_CHARS = 240
+"""And so may the message of an exception."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -335,7 +337,7 @@ class TestCheck:
             found = searches(_pattern(pattern), text)
         except (NotPlain, UnsupportedAssertion) as error:
             return f"{where}: {error}"
-        if isinstance(reference, str) and len(text) > 2 * len(reference) + MORE_CHARS:
+        if isinstance(reference, str) and len(text) > 2 * len(reference) + MORE_MESSAGE_CHARS:
             return f"{where}: the message of the exception is much longer than with the reference solution"
         return "" if found else f"{where}: the message of the exception is another: {text[:200]}"
 
@@ -367,6 +369,8 @@ class TestCheck:
         gold = known or [None] * len(site.known)
         if site.level == Level.WHOLE:
             return self._whole(site, operands, whole, known)
+        if site.identity and whole != [True]:
+            return "two values are not the same object"
         if len(operands) != len(site.sent) or len(gold) != len(site.known):
             return "an event has another number of operands"
         if site.level == Level.STATE:

@@ -106,6 +106,16 @@ _REPLACED = {
     "what records says True": _RECORDS.format("[True for _ in values]"),
     "what records repeats the first operand": _RECORDS.format("[encode(values[0]) for _ in values]"),
     "what records repeats the last operand": _RECORDS.format("[encode(values[-1]) for _ in values]"),
+    "what records sends numbers of 4,000 digits": _RECORDS.format("[10 ** 4000 for _ in values]"),
+    "what records sends classes": _RECORDS.format("[['T', 'builtins:int', []] for _ in values]"),
+    "what records sends nested matches": _RECORDS.format(
+        "[['x', 'Match', [0, 0, ['x', 'Match', []]]] for _ in values]"
+    ),
+    "what records names one statement": _RECORDS.format("[True]").replace("[site,", "[0,"),
+    "the report is nested deeply": _OBSERVER + "for w in of_class('Event' + 'Writer'):\n    import os\n"
+    '    deep = \'[\' * 950 + \']\' * 950\n    line = \'{"event": "test", "n": 0, "id": %s, \'\n'
+    "    line = (line + '\"phases\": %s}') % (deep, deep)\n"
+    "    os.write(w._descriptor, f'\\n@{w._word} {line}\\n'.encode())\n",
     "guards say nothing": _OBSERVER + "if owner:\n    kind.note = lambda s, *event: None\n",
     "events are forged": _OBSERVER + "if owner:\n    kind.take = lambda s: [[n, [True]] for n in range(30)]\n",
     "no events": _OBSERVER + "if owner:\n    kind.take = lambda s: []\n",

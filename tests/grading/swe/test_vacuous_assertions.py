@@ -5,6 +5,8 @@ from __future__ import annotations
 import ast
 import dataclasses
 from collections.abc import Mapping
+from decimal import Decimal
+from fractions import Fraction
 from pathlib import Path
 
 import pytest
@@ -17,6 +19,11 @@ from rllm_gym.sandbox import Changes, SandboxPool
 
 INFINITE = "return float('inf')"
 EQUAL = "return type('E', (), {'__eq__': lambda self, other: True})()"
+ALL_PAIRS = "import itertools as i; return ' '.join(map(''.join, i.product('abcdef', repeat=2)))"
+KEPT = "f.c = getattr(f, 'c', None) or "
+YES = "{'__eq__': lambda *_: True}"
+# It returns what the test has created to compare with.
+READ = "import sys; return sys._getframe(1).f_locals.get('expected', 7)"
 # The reference solution, the test, wrong bodies and other right ones of a function f.
 FORMS: dict[str, tuple[str, str, tuple[str, ...], tuple[str, ...]]] = {
     "relative": ("return 3.0000001", "r = f()\nassert abs(r - 3) <= 1e-6 * abs(r)",
@@ -58,8 +65,83 @@ FORMS: dict[str, tuple[str, str, tuple[str, ...], tuple[str, ...]]] = {
                ("import numpy; return numpy.empty((0, 2))", EQUAL), ("import numpy; return numpy.array([1, 2])",)),
     "numpy": ("return [1.0, 2.0]", "import numpy as np\nnp.testing.assert_allclose(f(), [1, 2], rtol=1e-6)",
               ("return [float('inf')] * 2", "import numpy; return numpy.empty((0, 2))"), ("return (1, 2.0000000001)",)),
+    # What contains everything
+    "superset": ("return [3, 5, 7]", "assert {3, 5} <= set(f())", ("return range(10_000)", EQUAL),
+                 ("return (9, 5, 3)",)),
+    "issubset": ("return [3, 5, 7]", "assert {3, 5}.issubset(f())", ("return range(10_000)",), ("return (9, 5, 3)",)),
+    "nothing left": ("return [3, 5, 7]", "assert not {3, 5} - set(f())", ("return range(10_000)",),
+                     ("return (9, 5, 3)",)),
+    "keys in": ("return {'a': 1, 'b': 2}", "assert {'a', 'b'} <= f().keys()",
+                ("return dict.fromkeys(map(chr, range(1_000)))",), ("return dict(a=1, b=2, c=3)",)),
+    "find": ("return 'ab cd ef'", "assert f().find('cd') >= 0", (ALL_PAIRS, EQUAL), ("return 'cd and ef'",)),
+    "occurrences": ("return 'ab cd ef'", "assert f().count('cd') == 1", (ALL_PAIRS, EQUAL), ("return 'cd and ef'",)),
+    "positions": ("return 'ab cd ef'", "r = f()\nassert r.index('ab') < r.index('ef')", (ALL_PAIRS, EQUAL),
+                  ("return 'ab and ef'",)),
+    # The same object
+    "identity": (f"{KEPT}[1, 2]; return f.c", "assert f() == [1, 2]\nassert f() is f()", ("return [1, 2]",),
+                 (f"{KEPT}list((1, 2)); return f.c",)),
+    "identity of two": (f"{KEPT}{{'a': 1}}; return f.c", "a = f()\nassert a == {'a': 1}\nb = f()\nassert a is b",
+                        ("return {'a': 1}",), (f"{KEPT}dict(a=1); return f.c",)),
+    # Objects of the project that the test creates to compare with
+    "created": ("return Pair(101, 'x')", "expected = Pair(101, 'x')\nresult = f()\nassert result == expected", (READ,),
+                ("return Pair(two='x', one=101)",)),
+    "created in a list": ("return [Pair(101, 'x')]", "expected = [Pair(101, 'x')]\nassert expected == f()", (READ,),
+                          ("return [Pair(two='x', one=101)]",)),
+    "created fields": ("return Pair(101, 'x')", "expected = Pair(101, 'x')\nassert f().one == expected.one", (READ,),
+                       ("return Pair(101, 'y')",)),
+    "created in a table": ("return Pair(101, 'x')", "for expected in [Pair(101, 'x'), Pair(101, 'x')]:\n"
+                           "    assert f() == expected", (READ,), ("return Pair(two='x', one=101)",)),
+    "emptied helper": ("return 3", "import form_emptied_helper\nassert form_emptied_helper.is_same(f(), 3)",
+                       ("is_same.__code__ = (lambda one, other: True).__code__; return 4",), ("return 3.0",)),
+    # Properties of one value, which may be another than that of the reference solution
+    "unique": ("return ['a1', 'a2', 'a3']", "r = f()\nassert len(r) == len(set(r))\nassert len(r) == 3",
+               ("return ['a1', 'a1', 'a2']", EQUAL), ("return ['x', 'y', 'z']", "return ('z', 'y', 'x')")),
+    "is sorted": ("return [1, 2, 3]", "r = f()\nassert sorted(r) == r\nassert len(r) == 3", ("return [2, 1, 3]", EQUAL),
+                  ("return [4, 5, 9]",)),
+    # Other values of the same content
+    "named list": ("return [1, 2]", "r = f()\nassert list(r) == [1, 2]", ("return []", EQUAL),
+                   ("yield from (1, 2)", "return (1, 2)")),
+    "named set": ("return [1, 2]", "r = f()\nassert set(r) == {1, 2}", ("return []", "return iter([1, 3])"),
+                  ("yield from (2, 1)", "return {1: 0, 2: 0}")),
+    "named sorted": ("return {2, 1}", "r = f()\nassert sorted(r) == [1, 2]", ("return iter([])", EQUAL),
+                     ("yield from (2, 1)", "return dict.fromkeys([1, 2])")),
+    "named items": ("return [1, 2]", "r = f()\nassert [v + 1 for v in r] == [2, 3]", ("return []", "return iter([1])"),
+                    ("yield from (1, 2)", "return (1, 2)")),
+    "mapping": ("return {'a': 1}", "assert f() == {'a': 1}", ("import types; return types.MappingProxyType({})", EQUAL),
+                ("import types; return types.MappingProxyType({'a': 1})",
+                 "import collections; return collections.UserDict(a=1)")),
+    "chained": ("return {'a': 1}", "assert f() == {'a': 1}",
+                ("import collections; return collections.ChainMap({}, {'b': 1})",),
+                ("import collections; return collections.ChainMap({'a': 1}, {'a': 2})",)),
+    "wrapped": ("return [1, 2]", "assert f() == [1, 2]", ("import collections; return collections.UserList([1])",),
+                ("import collections; return collections.UserList([1, 2])",)),
+    "wrapped text": ("return 'ab'", "assert f() == 'ab'", ("import collections; return collections.UserString('a')",),
+                     ("import collections; return collections.UserString('ab')",)),
+    "date": ("from datetime import datetime; return datetime(2020, 1, 2)",
+             "from datetime import datetime\nassert f() == datetime(2020, 1, 2)",
+             (EQUAL, f"from datetime import datetime; return type('D', (datetime,), {YES})(2020, 1, 3)"),
+             ("from datetime import datetime; return type('D', (datetime,), {})(2020, 1, 2)",)),
+    "decimal": ("from decimal import Decimal; return Decimal('1.5')",
+                "from decimal import Decimal\nassert f() == Decimal('1.5')",
+                (EQUAL, f"from decimal import Decimal; return type('D', (Decimal,), {YES})(1)"),
+                ("from decimal import Decimal; return type('D', (Decimal,), {})('1.50')",
+                 "from fractions import Fraction; return Fraction(3, 2)")),
+    "duration": ("from datetime import timedelta; return timedelta(1)",
+                 "from datetime import timedelta\nassert f() == timedelta(days=1)",
+                 ("from datetime import timedelta; return type('D', (timedelta,), {'days': 1})(2)", EQUAL),
+                 ("from datetime import timedelta; return type('D', (timedelta,), {})(1)",)),
+    "path": ("from pathlib import PurePosixPath as P; return P('a/b')",
+             "from pathlib import PurePosixPath\nassert f() == PurePosixPath('a/b')", (EQUAL, "return 'a/b'"),
+             ("from pathlib import PosixPath; return PosixPath('a/b')",)),
+    "bytes": ("return b'ab'", "assert f() == b'ab'", ("return memoryview(b'a')", EQUAL),
+              ("return memoryview(b'ab')", "return bytearray(b'ab')")),
+    "message": ("raise ValueError('bad value')",
+                "import pytest\nwith pytest.raises(ValueError, match='bad value'):\n    f()",
+                ("raise ValueError('good value, bad name, ' * 20 + 'bad value')", "return 'bad value'"),
+                ("raise ValueError('bad value -1 for the option limit of tables: expected a positive one, say 10')",)),
 }  # fmt: skip
 HEAD = "from dataclasses import dataclass\n\n\n@dataclass\nclass Pair:\n    one: int\n    two: str\n\n\n"
+HEAD += "def is_same(one, other):\n    return one == other\n\n\n"
 TEST_HEAD = "\n\ndef is_sorted(values):\n    return all(a <= b for a, b in zip(values, values[1:]))\n\n\n"
 
 
@@ -78,11 +160,11 @@ def id_of(name: str) -> str:
 @pytest.fixture(scope="module")
 def forms(pool: SandboxPool, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, RepositoryTests]:
     pytest.importorskip("numpy")
-    base = write(tmp_path_factory.mktemp("forms"), {f"{place(name)}.py": "f = None\n" for name in FORMS})
+    base = write(tmp_path_factory.mktemp("forms"), {f"{place(name)}.py": f"{HEAD}f = None\n" for name in FORMS})
     hidden = {}
     for name, (_, test, _, _) in FORMS.items():
         body = "".join(f"    {line}\n" for line in test.splitlines())
-        hidden[id_of(name).partition("::")[0]] = f"from {place(name)} import f{TEST_HEAD}def test_it():\n{body}"
+        hidden[id_of(name).partition("::")[0]] = f"from {place(name)} import f, Pair{TEST_HEAD}def test_it():\n{body}"
     tests = RepositoryTests(hidden, tuple(map(id_of, FORMS)))
     gold = repository({name: form[0] for name, form in FORMS.items()})
     return base, dataclasses.replace(tests, trace=record_trace_sync(pool, base, gold, tests))
@@ -116,12 +198,30 @@ def test_another_right_result_is_paid(pool: SandboxPool, forms: tuple[Path, Repo
         "[numbers.union(numbers) for _ in many]",
         "all(numbers == numbers for _ in many)",
         "all(word.isalpha() for _ in many)",
+        "all(0.5 in places or x for x in many)",
+        "[many for _ in many] == [big for _ in big]",
+        "all(pairs.items() == pairs.items() for _ in many)",
+        "len(set(alike))",
+        "{x for x in alike}",
+        "sum(x * x for x in large)",
+        "all(x % 7 for _ in many for x in large)",
+        "sum(parts)",
+        "all(x < y for _ in many for x in parts for y in large)",
+        "all(x != ten for _ in many for x in large)",
+        "round(word.isalpha(), -power)",
+        "_nearly_(3, power, places=-power)",
+        "filled * power",
     ],
 )
 def test_what_is_evaluated_outside_takes_bounded_time_and_memory(text: str) -> None:
     """The values come from the code under test. Without a bound, each of these takes minutes or all memory."""
     many = [1] * 150_000
-    values = {"big": list(range(150_000)), "numbers": set(range(150_000)), "word": "a" * 1_000_000, "many": many}
+    values = {
+        "big": list(range(150_000)), "numbers": set(range(150_000)), "word": "a" * 1_000_000, "many": many,
+        "places": range(100_000), "pairs": dict.fromkeys(range(20_000)), "power": 10**8, "filled": bytearray(9),
+        "alike": [(2**61 - 1) * number for number in range(20_000)], "large": range(10**4_000, 10**4_000 + 50_000),
+        "parts": [Fraction(1, 10**6 + 2 * number + 1) for number in range(5_000)], "ten": Decimal("1E5000"),
+    }  # fmt: skip
     with pytest.raises(UnsupportedAssertion):
         evaluate(ast.parse(text, mode="eval").body, values)
 

@@ -7,6 +7,7 @@ types, never with those of their own class.
 
 from __future__ import annotations
 
+import array
 import collections
 import datetime
 import decimal
@@ -37,16 +38,28 @@ MAX_EXACT = 1 << 53
 # How a few types of the standard library are written as text that recreates them.
 _SPELLED: dict[type, Callable[[Any], Any]] = {
     decimal.Decimal: decimal.Decimal.__str__,
-    fractions.Fraction: lambda value: [hex(value.numerator), hex(value.denominator)],
-    datetime.datetime: lambda value: [datetime.datetime.isoformat(value), value.fold],
+    fractions.Fraction: lambda value: [hex(fractions.Fraction.numerator.__get__(value)),
+                                       hex(fractions.Fraction.denominator.__get__(value))],
+    datetime.datetime: lambda value: [datetime.datetime.isoformat(value), datetime.datetime.fold.__get__(value)],
     datetime.date: datetime.date.isoformat,
     datetime.time: datetime.time.isoformat,
-    datetime.timedelta: lambda value: [value.days, value.seconds, value.microseconds],
+    datetime.timedelta: lambda value: [getattr(datetime.timedelta, name).__get__(value)
+                                       for name in ("days", "seconds", "microseconds")],
     uuid.UUID: lambda value: hex(uuid.UUID.__int__(value)),
-    pathlib.PurePosixPath: str,
-    pathlib.PosixPath: str,
+    pathlib.PurePosixPath: pathlib.PurePath.__str__,
+    pathlib.PosixPath: pathlib.PurePath.__str__,
     range: lambda value: [value.start, value.stop, value.step],
-    complex: lambda value: [repr(value.real), repr(value.imag)],
+    complex: lambda value: [repr(complex.real.__get__(value)), repr(complex.imag.__get__(value))],
+}  # fmt: skip
+# Types of the standard library that equal, or stand for, a plain value.
+_STANDS_FOR: dict[type, Callable[[Any], Any]] = {
+    types.MappingProxyType: dict,
+    collections.ChainMap: dict,
+    collections.UserDict: lambda value: value.data,
+    collections.UserList: lambda value: value.data,
+    collections.UserString: lambda value: value.data,
+    memoryview: bytes,
+    array.array: list,
 }
 _VIEWS: dict[type, Callable[[Any], Any]] = {
     type({}.keys()): dict.fromkeys,
@@ -93,6 +106,8 @@ class ValueEncoder:
             return ["x", kind.__name__, _SPELLED[kind](value)]
         if kind in _VIEWS:
             return ["x", kind.__name__, self.encode(_VIEWS[kind](value))]
+        if kind in _STANDS_FOR:
+            return ["B", name_of_type(kind), self.encode(_STANDS_FOR[kind](value)), {}]
         if value is Ellipsis or value is NotImplemented:
             return ["x", kind.__name__, None]
         if issubclass(kind, type):
@@ -174,6 +189,9 @@ class ValueEncoder:
         for base, tag in _BASES:
             if issubclass(kind, base):
                 return ["B", name, self._content(value, base, tag), fields, *more]
+        for spelled in _SPELLED:
+            if issubclass(kind, spelled):
+                return ["B", name, ["x", spelled.__name__, _SPELLED[spelled](value)], fields, *more]
         return ["O", name, fields, *more]
 
     def _view(self, value: Any, kind: type) -> dict[str, Any]:
