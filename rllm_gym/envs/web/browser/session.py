@@ -410,6 +410,10 @@ class BrowserSession:
 
     async def _replace(self, gone: Page | None, reason: str) -> None:
         self.tabs.note(reason)
+        await self._change_tab(gone)
+
+    async def _change_tab(self, gone: Page | None) -> None:
+        """Open a tab and close another one."""
         page = await self.within(self._context.context.new_page(), GOTO_S, "opening a tab")
         if gone is not None:
             # Closing kills a hanging process within about a second; a crashed process has already ended.
@@ -436,19 +440,19 @@ class BrowserSession:
                 await self._set_cookie(cookie)
             if not storage.local_storage:
                 return await self._open_start_page(url)
-            stored = await self.cdp().send("Page.addScriptToEvaluateOnNewDocument", {"source": storage.script()})
-            await self._visit_origins({*storage.local_storage} - {origin_of(url)})
+            source = {"source": storage.script()}
+            further = {*storage.local_storage} - {origin_of(url)}
+            if visited := [origin for origin in sorted(further) if self.network_policy.is_allowed(origin)]:
+                await self._visit_origins(visited, source)
+            stored = await self.cdp().send("Page.addScriptToEvaluateOnNewDocument", source)
             await self._open_start_page(url)
             await self.cdp().send("Page.removeScriptToEvaluateOnNewDocument", stored)
         finally:
             self.tabs.asks = True
 
-    async def _visit_origins(self, origins: Iterable[str]) -> None:
+    async def _visit_origins(self, origins: Iterable[str], source: dict[str, Any]) -> None:
         """Open an empty document of each origin, where the script of the storage runs. Their servers are not asked."""
         cdp, page = self.cdp(), self.page
-        visited = [origin for origin in sorted(origins) if self.network_policy.is_allowed(origin)]
-        if not visited:
-            return
 
         def answer(event: dict[str, Any]) -> None:
             request = {"requestId": event["requestId"], "responseCode": 200, "body": ""}
@@ -456,15 +460,12 @@ class BrowserSession:
             # It fails if the session is closed meanwhile, which the navigation reports.
             answering.add_done_callback(lambda done: done.cancelled() or done.exception())
 
+        await cdp.send("Page.addScriptToEvaluateOnNewDocument", source)
         cdp.on("Fetch.requestPaused", answer)
         await cdp.send("Fetch.enable", {"patterns": [{"urlPattern": "*"}]})
-        for origin in visited:
+        for origin in origins:
             await self._wait_for_document(page, f"{origin}/")
-        await cdp.send("Fetch.disable")
-        cdp.off("Fetch.requestPaused", answer)
-        # As it was, also for the model's back().
-        await self._wait_for_document(page, _BLANK)
-        await cdp.send("Page.resetNavigationHistory")
+        await self._change_tab(page)  # to one without a history, also for the model's back()
 
     async def _open_start_page(self, url: str) -> None:
         if not self.pages:
