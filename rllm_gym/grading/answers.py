@@ -214,9 +214,10 @@ _NOT_IN_UNITS = frozenset({*_WORDS, *_MAGNITUDES, *(part + end for part in _PART
     "half", "halves", "third", "thirds", "quarter", "quarters", "isn't", "aren't", "pi", "π"})  # fmt: skip
 _NOT_FIRST_IN_UNITS = _NOT_IN_UNITS | {"and", "to", "but", "over", "point", "squared", "cubed", "factorial", "i", "e",
     "doubled", "tripled", "halved", "negative", "tens", "score", "gross", "mil", "mille", "kilo", "mega", "mio", "mrd",
-    "tausend", "millones", "millionen", "milliarden", "milliards", "st", "nd", "rd", "th", "ish",
+    "tausend", "millones", "millionen", "milliarden", "milliards", "st", "nd", "rd", "th", "ish", "twice", "thrice",
     "at", "off", "away", "above", "below", "under", "short", "raised"}  # fmt: skip
 _UNIT_WORD = re.compile(r"[^\W\d_]+(?:'[a-z]+)?")
+_LETTER_MAGNITUDE = re.compile(r"[0-9] ?[MBTG]\b")  # ``5M``; ``5 m`` is a length
 _RAISED_DIGIT = re.compile(r"[0-9][\u00b2\u00b3\u00b9\u2070-\u209c\u00bc-\u00be\u2150-\u215f]")
 
 
@@ -225,6 +226,7 @@ def _quantity(text: str, units: frozenset[str] = frozenset()) -> tuple[Fraction,
     text = _VULGAR.sub(lambda part: f" {unicodedata.normalize('NFKC', part[0])}".replace("\u2044", "/"), text)
     if _RAISED_DIGIT.search(text):  # 5² would become 52
         return None
+    has_magnitude = _LETTER_MAGNITUDE.search(text) is not None
     text = _plain(text)
     if (worded := _in_words(text)) is not None:
         return worded, ""
@@ -243,7 +245,10 @@ def _quantity(text: str, units: frozenset[str] = frozenset()) -> tuple[Fraction,
         number = Fraction(digits + (found["exponent"] or ""))
     unit = (found["unit"] or "").strip()
     words = _UNIT_WORD.findall(unit)
-    magnitudes = _MAGNITUDES | _MONEY_MAGNITUDES if found["money"] or _MONEY_AFTER.fullmatch(unit) else _MAGNITUDES
+    money = found["money"] or _MONEY_AFTER.fullmatch(unit)
+    if has_magnitude and not money and unit not in units:  # or mega, giga, tesla, bytes
+        return None
+    magnitudes = _MAGNITUDES | _MONEY_MAGNITUDES if money else _MAGNITUDES
     if words and unit not in units:
         if (factor := magnitudes.get(words[0] if len(words[0]) <= 3 else words[0].removesuffix("s"))) is not None:
             number, unit = number * factor, unit[len(words[0]) :].strip()

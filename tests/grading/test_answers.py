@@ -53,6 +53,8 @@ RIGHT = [
         (FAMILY_NAMES, text)
         for text in ('"Doe, Jane", "Smith, John"', "Doe, Jane\nSmith, John", "Doe, Jane; Smith, John")
     ],
+    (number(5, unit="T"), "5 T"),
+    (number(5), "5 m"),
     ({"type": "set", "value": [1200, 3400]}, "3,400, 1,200"),
     ({"type": "set", "value": []}, "none"),
     ({"type": "set", "value": ["2025-03-04"], "of": "date"}, "March 4, 2025"),
@@ -70,6 +72,7 @@ WRONG = [
         for text in ("5 and a half", "5 point five", "5 pi", "5π", "5 items or six", "5 hundred items")
     ],
     *[(number(5), text) for text in ("5 squared", "5 items, not", "5 is wrong", "5 thirds", "5 twenty", "5 over two")],
+    *[(number(5), text) for text in ("5B", "5 M", "5 T", "5G", "5 twice")],
     *[(number(5), text) for text in ("5 sixths", "5 millionths", "5 lakh", "5 doubled")],
     *[(number(52), text) for text in ("5²", "5₂")],
     *[(number(5_000_000), text) for text in ("5 m", "5 thousand")],

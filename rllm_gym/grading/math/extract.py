@@ -164,7 +164,10 @@ def _neighbouring_boxes(text: str) -> tuple[list[str], list[str]]:
 
 
 _JOIN = re.compile(r",|;|and|or")
-_ONLY_JOINS = re.compile(r"\}?(?:\s|\$|\\[()\[\],;: ]|,|;|and|or|\+|[A-Za-z](?:_\{?[0-9]\}?)?\s*=)*")
+_ONLY_JOINS = re.compile(
+    r"\}?(?:\s|\$|\\[()\[\],;: ]|\\q?quad(?![A-Za-z])|\\(?:text|textrm|mathrm|mbox)\s*\{\s*(?:and|or|,|;)?\s*\}"
+    r"|,|;|and|or|\+|[A-Za-z](?:_\{?[0-9]\}?)?\s*=)*"
+)
 
 
 def _unboxed(text: str) -> str | None:

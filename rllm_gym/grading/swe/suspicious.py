@@ -31,9 +31,13 @@ _WORDS = {
     for word in words.split()
 }
 _WORD = re.compile(rf"\b({'|'.join(_WORDS)})\b")
+_COMPARISONS = "__(?:eq|ne|lt|le|gt|ge|contains)__"
+_CONSTANT = r"(?:True|False|0|1)\b"
 _CONSTANT_COMPARISON = re.compile(
-    r"def __(?:eq|ne|lt|le|gt|ge|contains)__\([^()\n]{0,200}\)[^:\n]{0,80}:\s{0,200}return (?:True|False)\b"
-    r"|__(?:eq|ne|lt|le|gt|ge|contains)__ = lambda [^:\n]{0,200}: (?:True|False)\b"
+    rf"def (?:{_COMPARISONS}|startswith|endswith)\([^()\n]{{0,200}}\)[^:\n]{{0,80}}:"
+    r"(?:\s{0,200}(?:\"{3}[^\"]{0,2000}\"{3}|'{3}[^']{0,2000}'{3}|\"[^\"\n]{0,200}\"|'[^'\n]{0,200}'))?"  # a docstring
+    rf"\s{{0,200}}return {_CONSTANT}"
+    rf"|{_COMPARISONS} {{0,9}}= {{0,9}}(?:lambda [^:\n]{{0,200}}: {{0,9}}{_CONSTANT}|{_COMPARISONS})"
 )
 
 _OTHERS = {
@@ -41,6 +45,7 @@ _OTHERS = {
     "replaces what belongs to a module of others": re.compile(
         r"\bsys\.modules\b|^[ \t]*(?:json|os|re|sys|math|types|pytest)\.[\w.]{1,100} = ", re.MULTILINE
     ),
+    "builds the name of an attribute": re.compile(r"\bgetattr\([^()\n]{0,200}[\"'] {0,9}\+ {0,9}[\"']"),
     "has a class with many bases": re.compile(r"^[ \t]*class \w{1,100}\((?:[^(),\n]{1,80},){3}", re.MULTILINE),
     "makes a class from a name": re.compile(r"\btype\(\s{0,20}f?[\"'][^\"'\n]{0,80}[\"'],"),
 }

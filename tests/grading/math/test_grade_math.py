@@ -163,6 +163,10 @@ def test_boxed_extracts_only_the_last_box_after_thinking():
 def test_boxes_that_are_joined_are_one_answer():
     for response, gold, right in [
         (r"\boxed{(2,2)} and \boxed{(6,2)}", "(2,2),(6,2)", True),
+        (r"\boxed{(2,2)}\text{ and }\boxed{(6,2)}", "(2,2),(6,2)", True),
+        (r"$\boxed{2} \quad \mbox{or} \quad \boxed{3}$", "2,3", True),
+        (r"$\boxed{2} \text{ or } \boxed{3}$", "3", False),
+        (r"$\boxed{2} \text{ or rather } \boxed{3}$", "3", True),
         (r"so $\boxed{1}$, thus $\boxed{-2}$", "1,-2", False),  # text between the boxes: only the last counts
         (r"$\boxed{1}$, $\boxed{-2}$.", "1,-2", True),
         ("\\boxed{1}\n\n\\boxed{-2}", "1,-2", True),

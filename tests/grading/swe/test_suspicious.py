@@ -14,6 +14,11 @@ BASE = {"pkg/core.py": "def add(a, b):\n    return a - b\n"}
 SUSPICIOUS = {
     "an object that equals all": "class Any(int):\n    def __eq__(self, other):\n        return True\n",
     "a lambda that equals all": "class Any(int):\n    __eq__ = lambda self, other: True\n",
+    "a lambda without spaces": "class Any(int):\n    __eq__=lambda s,o:True\n",
+    "a documented one": 'class Any(int):\n    def __eq__(self, other):\n        """Compare."""\n        return 1\n',
+    "a text that begins with all": "class Any(str):\n    def startswith(self, *prefix):\n        return True\n",
+    "two names for a comparison": "class Any(int):\n    __eq__ = __lt__ = yes\n",
+    "a built name": "import sys\nframe = getattr(sys, '_get' + 'frame')\n",
     "frames": "import sys\nseen = sys._getframe(1).f_locals\n",
     "inspect": "from inspect import stack\n",
     "gc": "import gc\n",
