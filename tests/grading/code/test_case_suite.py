@@ -234,6 +234,28 @@ def test_data_that_are_too_large_for_a_message_are_the_tasks_fault(pool: Sandbox
     assert not by_the_program.ungradable
 
 
+def test_a_module_that_is_not_installed_is_the_tasks_fault(pool: SandboxPool) -> None:
+    right, check = "def f(x):\n    return x + 1\n", "    assert f(1) == 2\n"
+    missing = [
+        FunctionTests("f", "import not_there\nassert f(1) == 2\n", "assert"),
+        FunctionTests("f", "assert f(1) == 2\n", "assert", setup="from not_there.inner import thing\n"),
+        FunctionTests("f", f"def check(f):\n    import not_there as n\n{check}", "check"),
+        FunctionTests("f", f"import not_there\ndef test_f():\n{check}", "pytest"),
+    ]
+    for verdict in grade_many(pool, [(right, tests) for tests in missing]):
+        assert "'not_there', which is not installed" in verdict.ungradable
+    usual = [
+        FunctionTests("f", "import json.decoder, pytest\nassert f(1) == 2\n", "assert"),
+        FunctionTests("f", "try:\n    import not_there\nexcept ImportError:\n    pass\nassert f(1) == 2\n", "assert"),
+    ]
+    for verdict in grade_many(pool, [(right, tests) for tests in usual]):
+        assert verdict.correct, verdict
+    # What the program itself imports is not the fault of the task.
+    (own,) = grade_many(pool, [("import not_there\ndef f(x):\n    return x + 1\n", usual[0])])
+    assert not own.correct
+    assert not own.ungradable
+
+
 @pytest.mark.long
 @pytest.mark.parametrize("part", range(4))
 def test_no_attack_is_paid(confined_pool: SandboxPool, part: int) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import builtins
+import itertools
 import sys
 from collections.abc import Iterator
 from typing import Any
@@ -124,6 +125,25 @@ def own_value(name: str, used: FreeNames) -> tuple[bool, Any]:
 def module_named(name: str) -> Any:
     """Return a module that the program imported if the test may use it too; ``None`` otherwise."""
     return _module(name) if name in _MODULES or name == "numpy" else None
+
+
+def missing_module(trees: list[ast.Module]) -> str:
+    """Return a module that a test imports whatever the program does, and that is not installed; ``""`` if there is
+    none."""
+    for tree in trees:
+        functions = (node.body for node in tree.body if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef))
+        for statement in itertools.chain(tree.body, *functions):
+            names = [alias.name for alias in statement.names] if isinstance(statement, ast.Import) else []
+            if isinstance(statement, ast.ImportFrom) and statement.module and not statement.level:
+                names = [statement.module]
+            for name in names:
+                root = name.partition(".")[0]
+                if root not in sys.modules:
+                    from importlib.util import find_spec  # mostly not needed
+
+                    if find_spec(root) is None:
+                        return root
+    return ""
 
 
 def _module(name: str) -> Any:

@@ -25,7 +25,15 @@ from typing import Any
 from . import argument_mutation, guard
 from .channel import FrameChannel
 from .files import Files
-from .free_names import OFTEN_DEFINED, FreeNames, constants_read, expected_names, module_named, own_value
+from .free_names import (
+    OFTEN_DEFINED,
+    FreeNames,
+    constants_read,
+    expected_names,
+    missing_module,
+    module_named,
+    own_value,
+)
 from .guard import GuardedPeer
 from .object_server import ObjectServer, patched_builtins
 from .patches import Patches
@@ -209,9 +217,14 @@ class TestSide:
         solution = Solution("solution")
         solution._rllm_side, solution._rllm_replaced = self, {}
         sys.modules["solution"] = solution
-        self._adapt_library(self.config["setup"] + self.config["test"])
+        text = self.config["setup"] + self.config["test"]
+        if "sys.path" not in text and (missing := missing_module([setup, test])):
+            self.peer.ungradable = f"the test imports {missing!r}, which is not installed in the sandbox"
+            self._send_error(self.peer.ungradable)
+            return False
+        self._adapt_library(text)
         self.peer.vocabulary = functools.cache(lambda: _constants([setup, test]))
-        self.peer.test_text = self.config["setup"] + self.config["test"]
+        self.peer.test_text = text
         module = types.ModuleType(MODULE)
         sys.modules[MODULE] = module
         namespace = module.__dict__
