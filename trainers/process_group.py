@@ -151,7 +151,9 @@ def limit_threads(number: int | None = None) -> Iterator[None]:
     ``OMP_NUM_THREADS``, or 1 without it: on a busy machine torch's own default is many times slower.
     """
     before = torch.get_num_threads()
-    torch.set_num_threads(number or int(os.environ.get("OMP_NUM_THREADS", "").partition(",")[0] or 1))
+    given = os.environ.get("OMP_NUM_THREADS", "").partition(",")[0].strip()
+    # OpenMP itself has written a message about an invalid value.
+    torch.set_num_threads(number or (int(given) if given.isdecimal() else 0) or 1)
     try:
         yield
     finally:

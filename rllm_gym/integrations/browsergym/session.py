@@ -1,7 +1,7 @@
 """BrowserGym's own environment of one episode after the other, in a worker process.
 
-Playwright's synchronous interface is bound to one thread and has no deadline that always holds: a page with an endless
-script blocks it for ever. The process is killed then, with its browser.
+Playwright's synchronous interface is bound to one thread, and some of its calls have no deadline: they do not return
+while the page runs an endless script. The process is killed then, with its browser.
 """
 
 from __future__ import annotations
