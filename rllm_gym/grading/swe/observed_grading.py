@@ -17,15 +17,9 @@ from rllm_gym.grading.swe.instrument import MAX_BYTES, MODULE
 from rllm_gym.grading.swe.observed_values import FieldNames, collect_fields
 from rllm_gym.grading.swe.test_run import TestRun, TestRunner
 from rllm_gym.grading.swe.test_source import function_key
-from rllm_gym.grading.swe.trace import (
-    UNOBSERVED,
-    ObservedFiles,
-    TestCheck,
-    Trace,
-    TraceRecorder,
-    by_listed_id,
-    with_counts,
-)
+from rllm_gym.grading.swe.trace import UNOBSERVED, ObservedFiles, Trace, by_listed_id
+from rllm_gym.grading.swe.trace_check import TestCheck
+from rllm_gym.grading.swe.trace_recorder import TraceRecorder, with_counts
 from rllm_gym.grading.swe.verdict import RepositoryTests
 from rllm_gym.sandbox.tree import Changes
 

@@ -9,7 +9,9 @@ import pytest
 
 from rllm_gym.grading.swe import test_run
 from rllm_gym.grading.swe.observed_values import FieldNames
-from rllm_gym.grading.swe.trace import ObservedFiles, TestCheck, TraceRecorder, with_counts
+from rllm_gym.grading.swe.trace import ObservedFiles
+from rllm_gym.grading.swe.trace_check import TestCheck
+from rllm_gym.grading.swe.trace_recorder import TraceRecorder, with_counts
 
 ERROR = [["builtins:UserWarning", "builtins:Warning", "builtins:Exception"], "a b is old", None]
 KIND = ["T", "builtins:UserWarning", ["builtins:UserWarning", "builtins:Warning", "builtins:Exception"]]

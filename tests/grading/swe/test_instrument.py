@@ -19,9 +19,11 @@ from rllm_gym.grading.python_source import parse_python
 from rllm_gym.grading.swe.assertions import UnsupportedAssertion, evaluate
 from rllm_gym.grading.swe.inside import observer as observers
 from rllm_gym.grading.swe.inside.observer import encode
-from rllm_gym.grading.swe.instrument import Level, SiteKind, instrument
+from rllm_gym.grading.swe.instrument import instrument
 from rllm_gym.grading.swe.observed_values import ANYTHING, FieldNames, NotPlain, decode, matches, merged
-from rllm_gym.grading.swe.trace import ObservedFiles, TestCheck, TestTrace, Trace, digest_of, sites_of
+from rllm_gym.grading.swe.recorded_sites import Level, SiteKind
+from rllm_gym.grading.swe.trace import ObservedFiles, TestTrace, Trace, digest_of, sites_of
+from rllm_gym.grading.swe.trace_check import TestCheck
 
 
 def rewritten(body: str, *, head: str = "from shop import price\nimport math, pytest\n") -> str:

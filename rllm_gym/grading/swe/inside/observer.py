@@ -1,8 +1,8 @@
 """Records the operands of rewritten assertions and the exceptions of statements, as JSON; used inside the sandbox.
 
 Sent in as text in front of ``run_tests.py``, like it for Python 3.8 and later. Nothing here decides: the owner
-evaluates each assertion (see :mod:`rllm_gym.grading.swe.trace`). Values are taken apart with the methods of the builtin
-types, never with those of their own class.
+evaluates each assertion (see :mod:`rllm_gym.grading.swe.trace_check`). Values are taken apart with the methods of the
+builtin types, never with those of their own class.
 """
 
 from __future__ import annotations
