@@ -511,7 +511,8 @@ def test_an_oracle_can_use_only_what_the_model_sees():
     assert check_text_env(CorrectEnv, oracle=reads).ok
     report = check_text_env(CorrectEnv, oracle=lambda observation, info: "0", seed=3)
     assert [finding.check for finding in report.findings] == ["oracle"]
-    assert "of 20 episodes" in report.findings[0].message
+    assert "of 20 episodes; in task '" in report.findings[0].message
+    assert "'0' was followed by" in report.findings[0].message
 
 
 def test_a_single_turn_environment_passes():

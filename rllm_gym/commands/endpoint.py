@@ -19,7 +19,7 @@ ENDPOINT_OPTIONS = (
     "request_timeout",
     "request_retries",
 )
-MODEL_OPTIONS = ("device", "dtype", "threads")
+MODEL_OPTIONS = ("device", "dtype")
 
 
 def add_endpoint_arguments(parser: argparse.ArgumentParser) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 from pathlib import Path
 from typing import Any
 
@@ -27,9 +28,6 @@ def add_model_arguments(group: Any) -> None:
         dest="dtype",
         choices=["auto", "float32", "bfloat16"],
         help="dtype of the weights (default: auto, as saved)",
-    )
-    group.add_argument(
-        "--threads", type=positive, help="number of torch threads (default: 1 for small models, else torch's default)"
     )
 
 
@@ -65,10 +63,10 @@ def sampler_of(options: argparse.Namespace) -> Sampler:
             return ScriptedSampler(Path(path), per_conversation=True, cycle=True)
         except (OSError, ValueError) as error:
             raise CommandError(f"--model.path {options.model}: {error}") from error
-    return _torch_sampler(options.model, options.device or "auto", options.dtype or "auto", options.threads)
+    return _torch_sampler(options.model, options.device or "auto", options.dtype or "auto")
 
 
-def _torch_sampler(path: str, device: str, dtype: str, threads: int | None) -> Sampler:
+def _torch_sampler(path: str, device: str, dtype: str) -> Sampler:
     import torch
     from transformers import AutoModelForCausalLM
     from transformers.utils import logging
@@ -98,9 +96,8 @@ def _torch_sampler(path: str, device: str, dtype: str, threads: int | None) -> S
             model, base = AutoModelForCausalLM.from_pretrained(path, dtype=weights), path
         has_tokenizer = (Path(path) / "tokenizer_config.json").is_file()
         tokenizer = load_tokenizer(path if has_tokenizer else base)
-        if threads is None and model.num_parameters() < _SMALL_MODEL:
-            threads = 1
-        return TorchSampler(model.to(device).eval(), tokenizer, num_threads=threads)
+        is_small = model.num_parameters() < _SMALL_MODEL and not os.environ.get("OMP_NUM_THREADS")
+        return TorchSampler(model.to(device).eval(), tokenizer, num_threads=1 if is_small else None)
     except (OSError, ValueError, RuntimeError) as error:
         raise _loading_error(path, error) from error
 

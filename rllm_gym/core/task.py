@@ -27,7 +27,8 @@ class Task:
     Attributes:
         task_id: Unique and stable within a task set, such as ``"frozen_lake/train/0/17"``.
         content: The text that identifies the problem, such as a question, a map or a prompt.
-        data: Other values that the environment needs (the reference answer, tests, limits). JSON types only.
+        data: Other values that the environment needs (the reference answer, tests, limits). JSON types only. They
+            cannot be changed; compared with ``==``, lists and objects equal those that were passed.
     """
 
     task_id: str
@@ -118,6 +119,20 @@ def stream_seed(*parts: str | int) -> int:
     return int.from_bytes(hashlib.sha256(message).digest()[:16], "big")
 
 
+class _FrozenList(tuple[Any, ...]):
+    """A tuple that equals a list of the same items: the one in a task's row, or in an answer."""
+
+    __slots__ = ()
+
+    def __eq__(self, other: object) -> bool:
+        return tuple.__eq__(self, tuple(other) if isinstance(other, list) else other)
+
+    def __ne__(self, other: object) -> bool:
+        return not self == other
+
+    __hash__ = tuple.__hash__
+
+
 # Tested first, for speed: nearly every value has one of these types, and isinstance(value, Mapping) is slow.
 _SCALARS = frozenset({str, int, float, bool, type(None)})
 
@@ -128,7 +143,7 @@ def _freeze(value: Any) -> Any:
     if isinstance(value, Mapping):
         return MappingProxyType({key: _freeze(item) for key, item in value.items()})
     if isinstance(value, Sequence) and not isinstance(value, str | bytes):
-        return tuple(_freeze(item) for item in value)
+        return _FrozenList(map(_freeze, value))
     return value
 
 

@@ -330,15 +330,19 @@ class Checks(CheckedEnv):
     def check_oracle(self) -> None:
         if self.oracle is None:
             raise SkipCheck("no oracle was given")
-        env, solved, episodes = self.make(), 0, 20
+        env, solved, episodes, failed = self.make(), 0, 20, ""
         for episode in range(episodes):
             observation, info = self.reset(env, seed=self.seed + episode)
             for turn in range(1, MAX_TURNS):
-                observation, _, terminated, truncated, info = self.step(env, self.act(env, observation, info), turn)
+                action = self.act(env, observation, info)
+                observation, _, terminated, truncated, info = self.step(env, action, turn)
                 if terminated or truncated:
                     break
-            solved += bool(info.get("success"))
-        self.expect(2 * solved >= episodes, f"the oracle solved only {solved} of {episodes} episodes")
+            if info.get("success"):
+                solved += 1
+            elif not failed:
+                failed = f"; in task {info.get('task_id')!r}, {action!r:.200} was followed by {observation!r:.200}"
+        self.expect(2 * solved >= episodes, f"the oracle solved only {solved} of {episodes} episodes{failed}")
 
     def check_close(self) -> None:
         env = self.make()

@@ -35,9 +35,23 @@ def test_tasks_are_immutable():
     rows["numbers"].append(3)
     assert task.data["numbers"] == (1, 2)
     with pytest.raises(TypeError):
+        task.data["numbers"][0] = 5
+    with pytest.raises(TypeError):
         task.data["inner"]["x"] = 2
     with pytest.raises(AttributeError):
         task.content = "other"
+
+
+@given(json_values, json_values)
+def test_values_compare_as_those_that_were_passed(value, other):
+    """``json.loads(reply) == self.task.data["answer"]`` is how environments grade."""
+    kept = Task("a", "b", {"answer": value}).data["answer"]
+    for left, right in ((kept, value), (value, kept)):
+        assert left == right
+        assert not left != right
+    for left, right in ((kept, other), (other, kept)):
+        assert (left == right) == (value == other)
+        assert (left != right) == (value != other)
 
 
 def test_the_split_depends_on_the_content_alone_and_never_changes():

@@ -7,7 +7,6 @@ import contextlib
 import gzip
 import json
 import logging
-import math
 import queue
 import threading
 import time
@@ -459,17 +458,16 @@ def hostile() -> Iterator[str]:
         _Hostile.released.set()
 
 
-class _Impatient(BaseHTTPRequestHandler):
-    """Answers every call, but none on a connection that has been idle for a second and a half."""
+class _Connections(BaseHTTPRequestHandler):
+    """Answers every call, and notes on which connection it came."""
 
     protocol_version = "HTTP/1.1"
-    answered = math.inf  # when this connection's last answer was sent
+    of_calls: list[tuple[str, int]]
 
     def do_POST(self) -> None:
         message = json.loads(self.rfile.read(int(self.headers["content-length"])))
-        if time.monotonic() - self.answered > 1.5:
-            self.close_connection = True
-            return
+        if message["method"] == "tools/call":
+            self.of_calls.append(self.client_address)
         done = {"content": [{"type": "text", "text": "done"}]}
         result = {"initialize": HELLO, "tools/list": TOOLS, "tools/call": done}.get(message["method"])
         data = json.dumps({"jsonrpc": "2.0", "id": message["id"], "result": result}).encode() if result else b""
@@ -478,14 +476,14 @@ class _Impatient(BaseHTTPRequestHandler):
         self.send_header("content-length", str(len(data)))
         self.end_headers()
         self.wfile.write(data)
-        self.answered = time.monotonic()
 
     def log_message(self, *_: object) -> None:
         pass
 
 
-def test_a_call_after_a_pause_does_not_use_a_connection_that_the_server_closes(tmp_path: Path) -> None:
-    """A model thinks for seconds between two calls."""
+def test_a_call_after_a_pause_uses_a_new_connection(tmp_path: Path) -> None:
+    """A model thinks for seconds between two calls, and servers close connections that are idle for as long."""
+    _Connections.of_calls = []
 
     async def scenario(url: str) -> None:
         session = await shared_pool().open([HttpServer(url)], workspace=tmp_path)
@@ -497,8 +495,10 @@ def test_a_call_after_a_pause_does_not_use_a_connection_that_the_server_closes(t
         finally:
             await session.close()
 
-    with serving(_Impatient) as url:
+    with serving(_Connections) as url:
         run_scenario(scenario, f"{url}/mcp")
+    first, second = _Connections.of_calls
+    assert first != second
 
 
 ENDED = "The server ended, or lost the connection, during this call."

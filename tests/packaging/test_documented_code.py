@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 from commands.command_line import rllm_gym
 
+from tests.browser.long_timeouts import require_chromium
 from trainers.tiny_model import make_tiny_model
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -53,6 +54,11 @@ def python_of(page: str) -> str:
     return "\n".join(blocks(page, "python"))
 
 
+def block_with(page: str, text: str) -> str:
+    (code,) = (code for code in blocks(page, "python") if text in code)
+    return code
+
+
 def test_the_algorithms_on_the_training_page_are_those_that_are_tested() -> None:
     shown = blocks("docs/training.md", "python")
     for name in ("maxrl", "icepop"):
@@ -78,6 +84,7 @@ def test_the_python_code_of_each_page_runs(tmp_path: Path) -> None:
     """In one process, because importing torch takes longer than most pages; trainings of 40 steps use fewer."""
     pages = {page: python_of(page) for page in PAGES}
     pages |= {f"{page}.{index}": code for page in SEPARATE for index, code in enumerate(blocks(page, "python"))}
+    pages["docs/samplers.md"] = block_with("docs/samplers.md", "class AlwaysFour")
     assert pages["README.md"].count("\n") > 30
     for page, code in pages.items():
         if "steps=40" in code:
@@ -103,6 +110,13 @@ def test_the_python_code_of_the_readme_runs(tmp_path: Path) -> None:
     )
     assert result.returncode == 0, result.stderr
     check_readme(result.stdout, tmp_path)
+
+
+def test_the_site_on_the_web_page_runs(tmp_path: Path) -> None:
+    require_chromium()
+    code = block_with("docs/web.md", "class Bell")
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=280, cwd=tmp_path)
+    assert result.returncode == 0, result.stderr
 
 
 def test_doctests_pass() -> None:

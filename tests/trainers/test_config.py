@@ -300,6 +300,15 @@ USER_WORDS = [
 ]  # fmt: skip
 
 
+def test_a_run_that_ends_within_its_warm_up_gives_a_warning() -> None:
+    for name, effect in (("grpo", "the learning rate never reaches its peak"), ("ppo", "the model stays as it is")):
+        words = ["--algorithm.name", name, "--env.id", "x", "--model.path", "x"]
+        assert validate(read(*words, "--steps", "6")) == []
+        (warning,) = validate(read(*words, "--steps", "5"))
+        assert warning.startswith("optimizer.warmup_steps=5 with steps=5")
+        assert effect in warning
+
+
 def test_sections_are_switched_on_and_off() -> None:
     off = read("--validation", "none", "--checkpoint=none")
     assert (off.validation, off.checkpoint) == (None, None)

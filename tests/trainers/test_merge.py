@@ -132,7 +132,7 @@ def test_an_invalid_adapter_is_an_error_and_no_output_is_left(base: Path, tmp_pa
     for words, named in (
         ([str(base)], "a full model, which needs no merging"),
         ([str(tmp_path / "nowhere")], "no such folder"),
-        ([str(tmp_path)], "no readable adapter_config.json"),
+        ([str(tmp_path)], "it contains no adapter_config.json"),
         ([str(adapter), "--base", str(other)], "check that it is its base"),
         ([str(torn)], "cannot be merged"),
         ([str(poisoned)], "cannot be merged"),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal
 
-from trainers.algorithms.options import AlgorithmOptions
+from trainers.algorithms.options import AlgorithmOptions, ValueOptions
 from trainers.algorithms.registry import SELECTORS, algorithm_options, options_type, owners_of
 from trainers.config.asynchrony import AsynchronyConfig, check_asynchrony
 from trainers.config.checkpoint import CheckpointConfig
@@ -140,4 +140,14 @@ def validate(config: TrainConfig) -> list[str]:
     if config.deterministic and model.device not in ("auto", "cpu"):
         problems.append(f"model.device={model.device!r} with deterministic=True: only the CPU is bitwise reproducible")
     raise_if_any(problems)
-    return opponent_warnings(config.opponents, config.steps)
+    return [*_warmup_warnings(config), *opponent_warnings(config.opponents, config.steps)]
+
+
+def _warmup_warnings(config: TrainConfig) -> list[str]:
+    warmup, steps = config.optimizer.warmup_steps, config.steps
+    if warmup < steps:
+        return []
+    effect = "the learning rate never reaches its peak"
+    if isinstance(config.algorithm, ValueOptions):
+        effect = "only the value head is trained, and the model stays as it is"
+    return [f"optimizer.warmup_steps={warmup} with steps={steps}: {effect}; use more steps or fewer of warm-up"]

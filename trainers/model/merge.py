@@ -84,16 +84,15 @@ def merge_adapter(config: MergeConfig) -> MergeResult:
 def _base_of(adapter: str) -> str:
     from peft import PeftConfig
 
+    folder = Path(adapter)
+    if folder.is_dir() and not (folder / "adapter_config.json").is_file():  # PEFT would look for it on the hub
+        full = (folder / "config.json").is_file()
+        what = "a full model, which needs no merging" if full else "no adapter_config.json"
+        raise ConfigError(f"{adapter} is not an adapter: it contains {what}")
     try:
         settings = PeftConfig.from_pretrained(adapter)
     except (ValueError, OSError, TypeError) as error:
-        folder = Path(adapter)
-        if (folder / "config.json").is_file():
-            what = "it contains a full model, which needs no merging"
-        elif folder.is_dir():
-            what = "it contains no readable adapter_config.json"
-        else:
-            what = "there is no such adapter on the hub"
+        what = "its adapter_config.json is unreadable" if folder.is_dir() else "there is no such adapter on the hub"
         raise ConfigError(f"{adapter} is not an adapter: {what} ({error})") from error
     base = settings.base_model_name_or_path
     if not base:
