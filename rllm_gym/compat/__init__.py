@@ -13,6 +13,8 @@ from rllm_gym.compat.code_agent import (
     fetch_live_code_bench_system_prompt,
 )
 from rllm_gym.compat.code_reward import RewardCodeFn, code_reward_fn
+from rllm_gym.compat.dataset import Dataset
+from rllm_gym.compat.dataset_registry import DatasetRegistry
 from rllm_gym.compat.engine import AgentExecutionEngine
 from rllm_gym.compat.environments import (
     BaseEnv,
@@ -70,7 +72,6 @@ from rllm_gym.compat.workflows import (
     TerminationReason,
     Workflow,
 )
-from rllm_gym.data import Dataset, DatasetRegistry
 from rllm_gym.trainer_package import check_trainer_package
 
 if TYPE_CHECKING:

@@ -41,7 +41,7 @@ class AgentTrainer:
         agent_args, env_args: Keyword arguments of the two.
         config: A ``TrainConfig``, a mapping of its options, a YAML file, or a Hydra configuration as
             :mod:`rllm_gym.compat.hydra_config` describes it.
-        train_dataset: Rows, for example a :class:`~rllm_gym.data.Dataset`, or tasks. Optional if the environment has
+        train_dataset: Rows, for example a :class:`~rllm_gym.compat.Dataset`, or tasks. Optional if the environment has
             tasks of its own.
         val_dataset: The same for validation. Without it, and without validation tasks of the environment, validation
             is disabled.

@@ -26,8 +26,8 @@ def load_tasks(
     Args:
         source: ``"path.jsonl"``, ``"path.json"`` or ``"path.parquet"``; ``"hf:repo[:config][@split]"``; the name of
             a data set, such as ``"gsm8k"`` or ``"gsm8k@test"`` (:data:`rllm_gym.data.PRESETS`); an iterable of rows
-            (mappings) or tasks, such as a list, a :class:`~rllm_gym.data.Dataset` or a data set of ``datasets``;
-            or a task set, which is returned unchanged.
+            (mappings) or tasks, such as a list or a data set of ``datasets``; or a task set, which is returned
+            unchanged.
         name: Prefix of the ids of rows that have none.
         split: Keep only the tasks of this content split; ``None`` for all. For the name of a data set, its own split.
         convert: Converts a row to a task; :func:`~rllm_gym.data.row_to_task` by default. Not applied to a task set.

@@ -46,12 +46,10 @@ def test_tasks_are_immutable():
 def test_values_compare_as_those_that_were_passed(value, other):
     """``json.loads(reply) == self.task.data["answer"]`` is how environments grade."""
     kept = Task("a", "b", {"answer": value}).data["answer"]
-    for left, right in ((kept, value), (value, kept)):
-        assert left == right
-        assert not left != right
-    for left, right in ((kept, other), (other, kept)):
-        assert (left == right) == (value == other)
-        assert (left != right) == (value != other)
+    for another in (value, other):
+        for left, right in ((kept, another), (another, kept)):
+            assert (left == right) == (value == another)
+            assert (left != right) == (value != another)
 
 
 def test_the_split_depends_on_the_content_alone_and_never_changes():

@@ -14,7 +14,7 @@ import pytest
 from parsing.checks import assert_all_raise
 
 from rllm_gym.core import SPLITS, TaskError, split_of
-from rllm_gym.data import Dataset, Taskset, load_tasks
+from rllm_gym.data import Taskset, load_tasks
 
 ROWS = [{"question": f"{n} + 1?", "answer": str(n + 1)} for n in range(100)]
 
@@ -213,12 +213,3 @@ for source in ({str(tmp_path / "t.parquet")!r}, "hf:openai/gsm8k"):
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=240, check=True).stdout
     assert "pip install 'rllm-gym[parquet]'" in out
     assert "pip install 'rllm-gym[hub]'" in out
-
-
-def test_dataset_load_data_reads_files_as_they_are(tmp_path: Path) -> None:
-    path = write_jsonl(tmp_path / "t.jsonl")
-    dataset = Dataset.load_data(path)
-    assert dataset.get_data() == ROWS
-    assert dataset.get_data_path() == str(path)
-    with pytest.raises(FileNotFoundError):
-        Dataset.load_data(tmp_path / "none.jsonl")

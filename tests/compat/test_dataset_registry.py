@@ -15,8 +15,10 @@ from typing import Any
 import pytest
 from parsing.checks import assert_all_raise
 
+from rllm_gym.compat.dataset import Dataset
+from rllm_gym.compat.dataset_registry import DatasetRegistry, RegistryError
 from rllm_gym.core import TaskError
-from rllm_gym.data import Dataset, DatasetRegistry, RegistryError, load_tasks
+from rllm_gym.data import load_tasks
 
 ROWS = [{"question": f"{n} + 1?", "answer": str(n + 1), "tags": ["é", None, 1.5]} for n in range(5)]
 
@@ -159,9 +161,19 @@ def test_a_damaged_or_missing_data_file_is_an_error_that_names_it(home: Path) ->
         DatasetRegistry.load_dataset("sums")
 
 
+def test_load_data_reads_files_as_they_are(tmp_path: Path) -> None:
+    path = tmp_path / "t.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in ROWS))
+    dataset = Dataset.load_data(path)
+    assert dataset.get_data() == ROWS
+    assert dataset.get_data_path() == str(path)
+    with pytest.raises(FileNotFoundError):
+        Dataset.load_data(tmp_path / "none.jsonl")
+
+
 _WRITER = """
 import sys
-from rllm_gym.data import DatasetRegistry
+from rllm_gym.compat import DatasetRegistry
 number = int(sys.argv[1])
 for turn in range(15):
     DatasetRegistry.register_dataset(f"own{number}", [{"turn": turn}], "train")

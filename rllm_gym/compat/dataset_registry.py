@@ -1,4 +1,4 @@
-"""A registry of named data sets in a user folder, with atomic writes and file locks. Stores only JSON."""
+"""rLLM's registry of named data sets in a user folder, with atomic writes and file locks. Stores only JSON."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from rllm_gym.compat.dataset import Dataset
 from rllm_gym.core import RllmGymError, TaskError
 from rllm_gym.data.conversion import check_json
-from rllm_gym.data.dataset import Dataset
 
 logger = logging.getLogger(__name__)
 
