@@ -7,6 +7,7 @@ replies.
 from __future__ import annotations
 
 import asyncio
+import functools
 import json
 import os
 import random
@@ -261,15 +262,26 @@ class OpenAISampler:
         Raises:
             SamplerError: It does not, refuses, or cannot be reached.
         """
+        return self._of_prompts(prompts, 0, responses.prompt_logprobs)
 
-        async def one(ids: Sequence[int]) -> list[float]:
-            body = {"model": self.model, "prompt": list(ids), "max_tokens": 1, "prompt_logprobs": 0}
+    def prompt_top_logprobs(self, prompts: Sequence[Sequence[int]], top: int) -> list[list[list[tuple[int, float]]]]:
+        """Return for each token of each prompt except the first the ``top`` most likely ids and their log-probs there.
+
+        As :meth:`prompt_logprobs`. vLLM returns at most 20 unless it is started with ``--max-logprobs``.
+        """
+        return self._of_prompts(prompts, top, functools.partial(responses.prompt_top_logprobs, top=top))
+
+    def _of_prompts(
+        self, prompts: Sequence[Sequence[int]], top: int, read: Callable[[Any, Sequence[int]], Read]
+    ) -> list[Read]:
+        async def one(ids: Sequence[int]) -> Read:
+            body = {"model": self.model, "prompt": list(ids), "max_tokens": 1, "prompt_logprobs": top}
             try:
                 return await self._ask(
                     "/completions",
                     self._with_extra(body),
                     len(ids) + 1,
-                    read=lambda response: responses.prompt_logprobs(responses.parse(response), ids),
+                    read=lambda response: read(responses.parse(response), ids),
                 )
             except RequestRefused as refused:
                 message = self._endpoint.clean(str(refused))

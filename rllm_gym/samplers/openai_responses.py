@@ -123,17 +123,37 @@ def prompt_logprobs(response: Any, ids: Sequence[int]) -> list[float]:
     Raises:
         RequestRefused: They are missing.
     """
+    return [row[token] for row, token in zip(_prompt_logprobs(response, ids), ids[1:], strict=True)]
+
+
+def prompt_top_logprobs(response: Any, ids: Sequence[int], top: int) -> list[list[tuple[int, float]]]:
+    """Return the ``top`` most likely ids and their log-probs at each place of a prompt except the first.
+
+    Raises:
+        RequestRefused: There are fewer.
+    """
+    rows = [sorted(row.items(), key=lambda item: -item[1])[:top] for row in _prompt_logprobs(response, ids)]
+    if (fewest := min(map(len, rows), default=top)) < top:
+        raise RequestRefused(
+            f"the reply has {fewest} log-probs of a token, not {top}; start vLLM with a greater --max-logprobs",
+            retryable=False,
+        )
+    return rows
+
+
+def _prompt_logprobs(response: Any, ids: Sequence[int]) -> list[dict[int, float]]:
     try:
         choice = response["choices"][0]
         rows = choice.get("prompt_logprobs") or response.get("prompt_logprobs")
-        values = [row[str(token)]["logprob"] for row, token in zip(rows[1:], ids[1:], strict=True)]
-        if not all(map(_is_logprob, values)):
-            raise TypeError(f"{values[:5]} are not log-probs")
+        found = [{int(token): entry["logprob"] for token, entry in row.items()} for row in rows[1:]]
+        for row, token in zip(found, ids[1:], strict=True):
+            if not all(map(_is_logprob, [row[token], *row.values()])):
+                raise TypeError(f"{list(row.values())[:5]} are not log-probs")
     except (KeyError, IndexError, TypeError, AttributeError, ValueError) as error:
         raise RequestRefused(
             f"the reply lacks log-probs of the prompt ({error}); vLLM returns them for prompt_logprobs", retryable=False
         ) from error
-    return values
+    return found
 
 
 def used_tokens(response: Any) -> int | None:

@@ -125,6 +125,47 @@ def test_gkd_has_the_gradient_of_the_divergence_over_the_vocabulary(models: tupl
             assert stats.loss == pytest.approx(loss.item(), abs=0.5)
 
 
+def test_gkd_compares_the_most_likely_tokens_of_the_teacher_and_the_rest(models: tuple[Path, Path]) -> None:
+    """The same with a local teacher and one behind an endpoint, and with all tokens the whole divergence."""
+    model, teacher = models
+    samples = branching_samples()
+    student, plain = (AutoModelForCausalLM.from_pretrained(path) for path in (model, teacher))
+
+    def divergence_of(sequence: TokenSequence, top_k: int) -> torch.Tensor:
+        with torch.no_grad():
+            q_NV = naive_logps(plain, sequence).exp()
+        p_NV = naive_logps(student, sequence).exp()
+        total_N = torch.zeros(len(q_NV))
+        for place, (p_V, q_V) in enumerate(zip(p_NV, q_NV, strict=True)):
+            top = q_V.argsort(descending=True)[:top_k]
+            p, q = p_V[top], q_V[top]
+            if top_k < len(q_V):
+                p, q = (torch.cat([each, 1 - each.sum()[None]]) for each in (p, q))
+            total_N[place] = (p * (p / q).log()).sum()
+        return total_N
+
+    found: dict[tuple[int, str], float] = {}
+    with serve(plain) as address:
+        for top_k, name in ((1, str(teacher)), (4, str(teacher)), (4, f"{address}#teacher"), (300, str(teacher))):
+            policy = Policy(ModelConfig(str(model), "full"))
+            policy.add_teacher(name, top_k)
+            learner = Learner(policy, OptimizerConfig(warmup_steps=0, max_grad_norm=1e9, tokens_per_microbatch=60), 10)
+            learner.optimizer = torch.optim.SGD(learner.optimizer.param_groups, lr=0.5)
+            learner.learning_rate = lambda step: 0.5  # type: ignore[method-assign]
+            run = make_algorithm(algorithm_options("gkd", teacher=name, teacher_top_k=top_k))
+            stats = learner.update(0, samples, run.targets(samples, {}), run, 0.0)
+            student.zero_grad()
+            sequences = [sequence for sample in samples for sequence in sample.sequences]
+            loss = torch.cat([divergence_of(sequence, top_k) for sequence in sequences]).mean()
+            loss.backward()
+            assert stats.loss == pytest.approx(loss.item(), abs=1e-4), (top_k, name)
+            for (parameter_name, value), parameter in zip(policy.parameters, student.parameters(), strict=True):
+                expected = parameter.detach() - 0.5 * parameter.grad
+                assert value.detach().numpy() == pytest.approx(expected.numpy(), abs=1e-4), (top_k, parameter_name)
+            found[top_k, name] = stats.loss
+    assert found[1, str(teacher)] < found[4, str(teacher)] < found[300, str(teacher)]
+
+
 @pytest.mark.parametrize(("name", "tuning"), [("distillation", "full"), ("gkd", "lora")])
 def test_the_policy_approaches_its_teacher(models: tuple[Path, Path], tmp_path: Path, name: str, tuning: str) -> None:
     model, teacher = models
@@ -163,17 +204,24 @@ def divergence(path: Path, teacher: Any, sequences: Sequence[TokenSequence]) -> 
 
 
 @contextmanager
-def serve(model: Any, **changes: Any) -> Iterator[str]:
+def serve(model: Any, max_logprobs: int = 20, **changes: Any) -> Iterator[str]:
     """Serve the log-probs of prompts as vLLM does, or what ``changes`` put in their place."""
 
     class Handler(BaseHTTPRequestHandler):
         def do_POST(self) -> None:
             body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
             ids = body["prompt"]
-            assert (body["model"], body["max_tokens"], body["prompt_logprobs"]) == ("teacher", 1, 0)
+            assert (body["model"], body["max_tokens"]) == ("teacher", 1)
             with torch.no_grad():
                 logp_TV = model(torch.tensor([ids])).logits[0].log_softmax(-1)
-            rows = [{str(token): {"logprob": logp_TV[t, token].item()}} for t, token in enumerate(ids[1:])]
+            most = min(body["prompt_logprobs"], max_logprobs)
+            rows = [
+                {
+                    str(place): {"logprob": logp_V[place].item()}
+                    for place in (token, *logp_V.topk(most).indices.tolist())
+                }
+                for token, logp_V in zip(ids[1:], logp_TV)
+            ]
             choice = {"text": "", "finish_reason": "length", "prompt_logprobs": [None, *rows], **changes}
             answer = json.dumps({"choices": [choice]}).encode()
             self.send_response(200)
@@ -194,7 +242,14 @@ def serve(model: Any, **changes: Any) -> Iterator[str]:
             thread.join()
 
 
-@pytest.mark.parametrize("options", [{"name": "distillation"}, {"name": "reinforce++", "kl": 0.3, "minibatches": 2}])
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"name": "distillation"},
+        {"name": "gkd", "teacher_top_k": 5},
+        {"name": "reinforce++", "kl": 0.3, "minibatches": 2},
+    ],
+)
 def test_a_run_with_an_endpoint_is_that_with_the_same_teacher_here(
     models: tuple[Path, Path], tmp_path: Path, options: dict[str, Any]
 ) -> None:
@@ -227,6 +282,11 @@ def test_an_endpoint_without_log_probs_of_prompts_is_an_error(models: tuple[Path
             assert policy.endpoint is not None
             with pytest.raises(SamplerError, match="/v1/completions: the reply lacks log-probs of the prompt"):
                 policy.endpoint.logprobs([sequence])
+    with serve(plain, max_logprobs=3) as address:
+        policy.add_teacher(f"{address}#teacher", 5)
+        assert policy.endpoint is not None
+        with pytest.raises(SamplerError, match="log-probs of a token, not 5; start vLLM with a greater --max-logprobs"):
+            policy.endpoint.top_logprobs([sequence])
 
 
 @pytest.mark.parametrize("where", ["kl", "kl_reward"])
@@ -277,7 +337,8 @@ REFUSED = [
         {"teacher": "x", "name": "grpo", "kl": 0.1, "reference_sync": (1.0, 0.5)},
         r"algorithm.reference_sync=.* is not an option here; .* without a teacher",
     ),
-    ({"teacher": "http://localhost/v1#x", "name": "gkd"}, "needs the whole distribution of a local model"),
+    ({"teacher": "http://localhost/v1#x", "name": "gkd"}, "only a local model has the distribution"),
+    ({"teacher": "x", "teacher_top_k": 5}, "algorithm.teacher_top_k=5 is not an option here"),
 ]
 
 

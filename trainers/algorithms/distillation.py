@@ -12,12 +12,15 @@ from trainers.algorithms.advantages import AdvantageBatch, PerToken, zeros
 from trainers.algorithms.algorithm import Algorithm
 from trainers.algorithms.losses import REINFORCE, Loss
 from trainers.algorithms.options import AlgorithmOptions, LossOptions, RatioOptions
-from trainers.option_checks import PositiveFloat
+from trainers.option_checks import NonNegativeInt, PositiveFloat
 
 if TYPE_CHECKING:
     from torch import Tensor
 
     from trainers.batching import MicroBatch
+
+
+_NO_TEACHER = "algorithm.teacher is missing: a Hugging Face folder, a hub id, or http://HOST/v1#NAME"
 
 
 @dataclass(frozen=True)
@@ -34,16 +37,18 @@ class DistillationOptions(RatioOptions):
     def check(self, problems: list[str]) -> None:
         super().check(problems)
         if not self.teacher:
-            problems.append("algorithm.teacher is missing: a Hugging Face folder, a hub id, or http://HOST/v1#NAME")
+            problems.append(_NO_TEACHER)
 
 
 @dataclass(frozen=True)
 class GkdOptions(AlgorithmOptions):
-    """Options of distillation over the whole vocabulary."""
+    """Options of distillation over the whole vocabulary, or the teacher's most likely tokens."""
 
     teacher: str = ""
-    """The model to learn from: a Hugging Face folder or hub id with the vocabulary of the model, which is loaded
-    frozen."""
+    """As for ``distillation``; an endpoint only with ``teacher_top_k``."""
+    teacher_top_k: NonNegativeInt = 0
+    """Number of tokens that are compared, those that the teacher finds most likely, with all others as one; 0 for the
+    whole vocabulary. An endpoint of vLLM returns up to 20 unless it was started with ``--max-logprobs``."""
 
     @property
     def needs_reference(self) -> bool:
@@ -52,11 +57,11 @@ class GkdOptions(AlgorithmOptions):
     def check(self, problems: list[str]) -> None:
         super().check(problems)
         if not self.teacher:
-            problems.append("algorithm.teacher is missing: a Hugging Face folder or a hub id")
-        if self.teacher_is_endpoint:
+            problems.append(_NO_TEACHER)
+        if self.teacher_is_endpoint and not self.teacher_top_k:
             problems.append(
-                f"algorithm.teacher={self.teacher!r} with algorithm.name=gkd, which needs the whole distribution of a "
-                "local model; use algorithm.name=distillation"
+                f"algorithm.teacher={self.teacher!r} with algorithm.teacher_top_k=0: only a local model has the "
+                "distribution over the whole vocabulary; use algorithm.teacher_top_k=20, or algorithm.name=distillation"
             )
 
 
@@ -66,7 +71,7 @@ def advantages(batch: AdvantageBatch, options: DistillationOptions) -> PerToken:
 
 
 def no_advantages(batch: AdvantageBatch, options: GkdOptions) -> PerToken:
-    """Zero: the loss is the KL divergence from the teacher over the whole vocabulary."""
+    """Zero: the loss is the KL divergence from the teacher."""
     return {"adv": zeros(batch)}
 
 

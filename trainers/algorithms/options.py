@@ -126,6 +126,10 @@ class AlgorithmOptions(Options):
         return ""
 
     @property
+    def teacher_top_k(self) -> int:
+        return 0
+
+    @property
     def format_penalty(self) -> float:
         return 0.0
 

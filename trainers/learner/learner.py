@@ -147,19 +147,21 @@ class Learner:
         rows = rows_of(samples, {})
         columns: dict[str, list[FloatArray]] = {
             # In the same order on all ranks, which add them up: that of a set of names differs between processes.
-            name: [np.zeros(sample.num_sampled) for sample in samples]
+            name: [np.zeros((sample.num_sampled, *self._widths(name))) for sample in samples]
             for name in sorted(asked)
         }
         number = len(rows)
         if "values" in asked:
             columns["final_values"] = [np.zeros(len(sample.final_ids)) for sample in samples]
             rows += final_rows(samples)
-        if "ref_logp" in asked and self.policy.endpoint is not None:
+        if (endpoint := self.policy.endpoint) is not None:
+            remote = {"ref_logp": endpoint.logprobs, "teacher_top": endpoint.top_logprobs}
             mine = self.ranks.partition(rows[:number], [len(row.sequence) for row in rows[:number]])
-            found = self.policy.endpoint.logprobs([row.sequence for row in mine])
-            for row, logp_N in zip(mine, found, strict=True):
-                columns["ref_logp"][row.sample][row.start : row.start + len(logp_N)] = logp_N
-            asked = set(asked) - {"ref_logp"}
+            for name in sorted(remote.keys() & asked):
+                found = remote[name]([row.sequence for row in mine])
+                for row, of_teacher_N in zip(mine, found, strict=True):
+                    columns[name][row.sample][row.start : row.start + len(of_teacher_N)] = of_teacher_N
+            asked = set(asked) - remote.keys()
         for batch in self._own_micro_batches(rows, "token-mean") if asked else ():
             batch = batch.to(self.policy.device)
             measured = {"ref_logp": self.policy.reference_logprobs(batch)} if "ref_logp" in asked else {}
@@ -182,6 +184,10 @@ class Learner:
                         columns["final_values"][row.sample][row.start] = sorted_N[begin]
                     begin = end
         return {name: self.ranks.all_reduce(values) for name, values in columns.items()}
+
+    def _widths(self, signal: str) -> tuple[int, ...]:
+        """Return the dimensions of a signal besides that of the tokens."""
+        return (2 * self.policy.endpoint.top_k,) if self.policy.endpoint and signal == "teacher_top" else ()
 
     def update(
         self,
@@ -217,8 +223,8 @@ class Learner:
         optimizer_steps = 0
         recompute = options.old_logprobs == "trainer" or (options.old_logprobs == "auto" and self._bounds_clip_rounding)
         asked = ["old_logp"] if recompute and options.epochs * options.minibatches > 1 else []
-        if options.kl and self.policy.endpoint is not None:
-            asked.append("ref_logp")
+        if self.policy.endpoint is not None:
+            asked += ["ref_logp"] * (options.kl > 0) + ["teacher_top"] * algorithm.teacher_kl
         per_token = {**per_token, **self.signals(kept, asked)}
         for epoch in range(options.epochs):
             self._value_targets.clear()

@@ -16,13 +16,15 @@ class EndpointTeacher:
 
     Args:
         address: URL and name of the model, ``http://HOST/v1#NAME``. The key is read from ``OPENAI_API_KEY``.
+        top_k: Number of tokens of :meth:`top_logprobs`.
 
     Attributes:
         client: Must be closed.
     """
 
-    def __init__(self, address: str) -> None:
+    def __init__(self, address: str, top_k: int = 0) -> None:
         url, _, model = address.rpartition("#")
+        self.top_k = top_k
         self.client = OpenAISampler(model=model, base_url=url)
 
     def logprobs(self, sequences: Sequence[TokenSequence]) -> list[FloatArray]:
@@ -34,4 +36,16 @@ class EndpointTeacher:
         found = self.client.prompt_logprobs([sequence.ids for sequence in sequences])
         return [
             np.array(logps)[np.flatnonzero(sequence.mask) - 1] for logps, sequence in zip(found, sequences, strict=True)
+        ]
+
+    def top_logprobs(self, sequences: Sequence[TokenSequence]) -> list[FloatArray]:
+        """Return the :attr:`top_k` most likely tokens where each token was sampled: ``(M, 2 K)`` per sequence, the ids
+        and then their log-probs. Raises as :meth:`logprobs`.
+        """
+        found = self.client.prompt_top_logprobs([sequence.ids for sequence in sequences], self.top_k)
+        return [
+            np.array([[*zip(*row, strict=True)] for row in rows], dtype=np.float64).reshape(len(rows), -1)[
+                np.flatnonzero(sequence.mask) - 1
+            ]
+            for rows, sequence in zip(found, sequences, strict=True)
         ]

@@ -31,7 +31,7 @@ from trainers.model.adapters import (
 from trainers.model.attention import enable_tree_attention, hidden_states
 from trainers.model.loading import choose_device, load_causal_lm, load_tokenizer, shared_copy
 from trainers.model.quantization import dequantized_copy, load_quantized_lm
-from trainers.model.token_logprobs import check_head, full_kl, token_logprobs
+from trainers.model.token_logprobs import check_head, full_kl, token_logprobs, top_kl
 from trainers.model.value_head import ValueHead
 
 if TYPE_CHECKING:
@@ -145,6 +145,7 @@ class Policy:
         self.value_heads: dict[str, ValueHead] = {}
         self.teacher: Policy | None = None
         self.endpoint: EndpointTeacher | None = None
+        self.top_k = 0
 
     @property
     def parameters(self) -> list[tuple[str, torch.nn.Parameter]]:
@@ -177,12 +178,18 @@ class Policy:
             logp_N, entropy_N = self._of_hidden(self._plain(), hidden_BTD, batch, entropy_gradient)
             kl_N = None
             if teacher_kl:
-                assert self.teacher is not None, "call add_teacher first"
-                other = self.teacher.model
-                with torch.no_grad():
-                    other_ND = _at_tokens(self._hidden(other, batch), batch)
-                kl_N = full_kl(self._plain(), _at_tokens(hidden_BTD, batch), other, other_ND, self.temperature)
+                kl_N = self._teacher_kl(_at_tokens(hidden_BTD, batch), batch)
         return TokenOutputs(logp_N, entropy_N, *self._values(hidden_BTD, batch), kl_N)
+
+    def _teacher_kl(self, hidden_ND: Tensor, batch: MicroBatch) -> Tensor:
+        if self.endpoint is not None:
+            ids_NK, teacher_NK = batch.targets["teacher_top"].chunk(2, dim=-1)
+            return top_kl(self._plain(), hidden_ND, ids_NK.long(), teacher_NK, self.temperature)
+        assert self.teacher is not None, "call add_teacher first"
+        other = self.teacher.model
+        with torch.no_grad():
+            other_ND = _at_tokens(self._hidden(other, batch), batch)
+        return full_kl(self._plain(), hidden_ND, other, other_ND, self.temperature, self.top_k)
 
     @torch.no_grad()
     def values(self, batch: MicroBatch) -> Tensor:
@@ -199,12 +206,14 @@ class Policy:
         self.value_heads[self.active] = head = ValueHead(width).to(self.device)
         return head
 
-    def add_teacher(self, name: str) -> None:
-        """Add a teacher: the folder or hub id of a model, or an endpoint ``http://HOST/v1#NAME``.
+    def add_teacher(self, name: str, top_k: int = 0) -> None:
+        """Add a teacher: the folder or hub id of a model, or an endpoint ``http://HOST/v1#NAME``. The KL divergence
+        from it compares ``top_k`` tokens, or with 0 the whole vocabulary.
 
         Raises:
             ConfigError: It has another vocabulary, or the endpoint's log-probs are those of another temperature.
         """
+        self.top_k = top_k
         if "://" in name:
             from trainers.model.endpoint_teacher import EndpointTeacher  # needs aiohttp
 
@@ -213,7 +222,7 @@ class Policy:
                     f"algorithm.teacher={name!r} with sampling.temperature={self.temperature:g}: endpoints return the "
                     "log-probs of temperature 1; use sampling.temperature=1, or a local teacher"
                 )
-            self.endpoint = EndpointTeacher(name)
+            self.endpoint = EndpointTeacher(name, top_k)
             return
         frozen = ModelConfig(path=name, tuning="full", dtype=self.config.dtype, device=self.config.device)
         self.teacher = Policy(frozen, temperature=self.temperature)

@@ -18,6 +18,7 @@ from trainers.model.loading import ModelUnusable
 
 # A tile should fit into the cache of a CPU, and keep the matrix units of a GPU busy.
 TILE_BYTES = {"cpu": 4 << 20, "cuda": 256 << 20}
+_LEAST_REST = 1e-6  # rounding of the sum of probabilities in float32
 _TOKENS_PER_TILE = {"cpu": 512, "cuda": 4096}
 
 
@@ -107,7 +108,7 @@ def token_logprobs(
     return torch.cat([logp for logp, _ in chunks]), torch.cat([entropy for _, entropy in chunks])
 
 
-def full_kl(model: Any, hidden_ND: Tensor, other: Any, other_ND: Tensor, temperature: float) -> Tensor:
+def full_kl(model: Any, hidden_ND: Tensor, other: Any, other_ND: Tensor, temperature: float, top_k: int = 0) -> Tensor:
     """Compute the KL divergence of a model's distribution from another one's over the whole vocabulary ``(N,)``, in
     nats, with the gradient of the former. The logits are computed in chunks, and again in the backward pass.
 
@@ -117,6 +118,8 @@ def full_kl(model: Any, hidden_ND: Tensor, other: Any, other_ND: Tensor, tempera
         other: The other model. Its vocabulary may be padded to another size.
         other_ND: The hidden states of the other model.
         temperature: Sampling temperature of both.
+        top_k: Compare only this many tokens, those that the other model finds most likely, and all others as one; 0
+            for the whole vocabulary.
     """
     size = min(each.get_output_embeddings().weight.shape[0] for each in (model, other))
 
@@ -124,10 +127,31 @@ def full_kl(model: Any, hidden_ND: Tensor, other: Any, other_ND: Tensor, tempera
         return torch.log_softmax(head_logits(model, hidden_CD)[:, :size].float() / temperature, dim=-1)
 
     def compute(hidden_CD: Tensor, other_CD: Tensor) -> Tensor:
-        logp_CV = logp(model, hidden_CD)
-        return (logp_CV.exp() * (logp_CV - logp(other, other_CD))).sum(-1)
+        logp_CV, other_CV = logp(model, hidden_CD), logp(other, other_CD)
+        if not top_k:
+            return (logp_CV.exp() * (logp_CV - other_CV)).sum(-1)
+        other_CK, ids_CK = other_CV.topk(min(top_k, size))
+        return _kl_with_rest(logp_CV.gather(-1, ids_CK), other_CK)
 
     return torch.cat(_in_chunks(model, compute, hidden_ND, other_ND))
+
+
+def top_kl(model: Any, hidden_ND: Tensor, ids_NK: Tensor, other_NK: Tensor, temperature: float) -> Tensor:
+    """As :func:`full_kl` with ``top_k``, of another model of which only these tokens' log-probs are known."""
+
+    def compute(hidden_CD: Tensor, ids_CK: Tensor, other_CK: Tensor) -> Tensor:
+        logp_CV = torch.log_softmax(head_logits(model, hidden_CD).float() / temperature, dim=-1)
+        return _kl_with_rest(logp_CV.gather(-1, ids_CK), other_CK)
+
+    return torch.cat(_in_chunks(model, compute, hidden_ND, ids_NK, other_NK))
+
+
+def _kl_with_rest(logp_CK: Tensor, other_CK: Tensor) -> Tensor:
+    """Compute the KL divergence over ``K`` tokens and one further outcome for all others. It is at most the one over
+    the whole vocabulary.
+    """
+    rest_C, other_rest_C = ((1 - each.exp().sum(-1)).clamp(min=_LEAST_REST) for each in (logp_CK, other_CK))
+    return (logp_CK.exp() * (logp_CK - other_CK)).sum(-1) + rest_C * (rest_C.log() - other_rest_C.log())
 
 
 def _in_chunks(

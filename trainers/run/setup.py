@@ -125,7 +125,7 @@ def open_run(
             adapters=assignment.adapters(train_env.roles) if train_env.roles else ("",),
         )
         if config.algorithm.teacher:
-            policy.add_teacher(config.algorithm.teacher)
+            policy.add_teacher(config.algorithm.teacher, config.algorithm.teacher_top_k)
             if policy.endpoint is not None:
                 opened.callback(close_sampler, policy.endpoint.client)
         given, config = config, with_size_defaults(config, policy.model, train_env)
