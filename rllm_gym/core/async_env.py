@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import os
-import threading
 from abc import abstractmethod
 from typing import Any, ClassVar
 
 from rllm_gym.core.background_loop import BackgroundLoop
 from rllm_gym.core.env import InvalidAction, Outcome, TextEnv
+from rllm_gym.core.per_process import PerProcess
 from rllm_gym.core.task import Task
 
 
@@ -79,23 +78,9 @@ class AsyncTextEnv(TextEnv):
         shared_loop().run(self.async_close())
 
 
-_lock = threading.Lock()
-_loop: BackgroundLoop | None = None
+_loop = PerProcess(lambda: BackgroundLoop("async-environments"))
 
 
 def shared_loop() -> BackgroundLoop:
     """Return the event loop in a background thread on which the process runs coroutines of synchronous callers."""
-    global _loop
-    with _lock:
-        if _loop is None:
-            _loop = BackgroundLoop("async-environments")
-        return _loop
-
-
-def _forget_loop() -> None:
-    # After a fork the child process has the loop object, but not the thread that runs it.
-    global _lock, _loop
-    _lock, _loop = threading.Lock(), None
-
-
-os.register_at_fork(after_in_child=_forget_loop)
+    return _loop()

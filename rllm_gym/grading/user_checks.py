@@ -14,7 +14,6 @@ import asyncio
 import inspect
 import logging
 import math
-import os
 import traceback
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -22,6 +21,7 @@ from typing import Any
 
 from rllm_gym.core import EnvironmentFault, TaskError
 from rllm_gym.core.importing import import_object
+from rllm_gym.core.per_process import PerProcess
 from rllm_gym.runtime import DeadlineExceeded, WorkerPool
 
 TRIAL_ANSWER = "0"
@@ -29,15 +29,7 @@ TRIAL_ANSWER = "0"
 
 _MAX_THREADS = 32
 _logger = logging.getLogger(__name__)
-_pool: WorkerPool | None = None
-
-
-def _forget_pool() -> None:
-    global _pool
-    _pool = None
-
-
-os.register_at_fork(after_in_child=_forget_pool)
+_pool = PerProcess(lambda: WorkerPool("thread", max_workers=_MAX_THREADS, name="checks"))
 
 
 def find_function(name: str, *parameters: str) -> Callable[..., Any]:
@@ -201,7 +193,4 @@ async def run_in_thread(function: Callable[..., Any], *arguments: Any, timeout: 
 
 
 async def _in_thread(function: Callable[..., Any], *arguments: Any, timeout: float) -> Any:
-    global _pool
-    if _pool is None:
-        _pool = WorkerPool("thread", max_workers=_MAX_THREADS, name="checks")
-    return await _pool.arun(function, *arguments, timeout=timeout)
+    return await _pool().arun(function, *arguments, timeout=timeout)

@@ -18,12 +18,12 @@ import os
 import pickle
 import random
 import re
-import threading
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from rllm_gym.core import EnvironmentFault, InvalidAction, Outcome, Task, TaskError, TextEnv
+from rllm_gym.core.per_process import PerProcess
 from rllm_gym.data.procedural import ProceduralTaskset
 from rllm_gym.parsing.boxed import strip_thinking
 from rllm_gym.runtime import DeadlineExceeded, MemoryExceeded, WorkerDied, WorkerError, WorkerPool
@@ -205,32 +205,21 @@ def _make_question(dataset: str, config: str, seed: int) -> tuple[str, bytes]:
 
 # Workers
 
-_pool: WorkerPool | None = None
-_lock = threading.Lock()
+
+@PerProcess
+def _pool() -> WorkerPool:
+    return WorkerPool(
+        "process",
+        max_workers=(os.cpu_count() or 1) + 1,
+        memory_mb=MEMORY_MB,
+        name="reasoning-gym",
+        preload=("rllm_gym.integrations.reasoning_gym", "reasoning_gym", "sympy.physics.units"),
+        hash_seed=0,  # some generators iterate over sets
+    )
 
 
 def _in_worker(function: Any, *arguments: Any, timeout: float) -> Any:
-    global _pool
-    with _lock:
-        if _pool is None:
-            _pool = WorkerPool(
-                "process",
-                max_workers=(os.cpu_count() or 1) + 1,
-                memory_mb=MEMORY_MB,
-                name="reasoning-gym",
-                preload=("rllm_gym.integrations.reasoning_gym", "reasoning_gym", "sympy.physics.units"),
-                hash_seed=0,  # some generators iterate over sets
-            )
-        pool = _pool
-    return pool.run(function, *arguments, timeout=timeout)
-
-
-def _forget_pool() -> None:
-    global _pool, _lock
-    _pool, _lock = None, threading.Lock()
-
-
-os.register_at_fork(after_in_child=_forget_pool)
+    return _pool().run(function, *arguments, timeout=timeout)
 
 
 # Functions that run in workers

@@ -18,12 +18,12 @@ import json
 import math
 import os
 import random
-import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from rllm_gym.core import EnvironmentFault, InvalidAction, Outcome, Task, TaskError, TextEnv
+from rllm_gym.core.per_process import PerProcess
 from rllm_gym.data.procedural import ProceduralTaskset
 from rllm_gym.multiagent.game import TextGame, TurnResult
 from rllm_gym.parsing.boxed import strip_thinking
@@ -370,31 +370,16 @@ def _new_text(position: GamePosition) -> str:
     return "\n\n".join(text for _, text in position.messages[position.player]) or "The game says nothing."
 
 
-_workers: WorkerPool | None = None
-_lock = threading.Lock()
-
-
+@PerProcess
 def _pool() -> WorkerPool:
-    global _workers
-    with _lock:
-        if _workers is None:
-            _workers = WorkerPool(
-                "process",
-                max_workers=1_000_000,  # no limit: one per environment
-                memory_mb=MEMORY_MB,
-                name="textarena",
-                preload=("rllm_gym.integrations.textarena", "textarena"),
-                hash_seed=0,  # some games iterate over sets
-            )
-        return _workers
-
-
-def _forget_pool() -> None:
-    global _workers, _lock
-    _workers, _lock = None, threading.Lock()
-
-
-os.register_at_fork(after_in_child=_forget_pool)
+    return WorkerPool(
+        "process",
+        max_workers=1_000_000,  # no limit: one per environment
+        memory_mb=MEMORY_MB,
+        name="textarena",
+        preload=("rllm_gym.integrations.textarena", "textarena"),
+        hash_seed=0,  # some games iterate over sets
+    )
 
 
 # Code that runs in workers

@@ -8,7 +8,6 @@ import contextlib
 import os
 import shutil
 import tempfile
-import threading
 from collections import OrderedDict, deque
 from collections.abc import AsyncIterator, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
@@ -16,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rllm_gym.core.background_loop import BackgroundLoop
+from rllm_gym.core.per_process import PerProcess
 from rllm_gym.mcp.errors import ServerFault
 from rllm_gym.mcp.offers import RequestAnswers
 from rllm_gym.mcp.servers import HttpServer, InProcessServer, Server, StdioServer
@@ -374,23 +374,16 @@ def _label(server: Server, what: str) -> str:
 
 # One pool per process
 
-_lock = threading.Lock()
-_pool: ServerPool | None = None
+
+def _new_pool() -> ServerPool:
+    pool = ServerPool()
+    atexit.register(pool.close)
+    return pool
+
+
+_pool = PerProcess(_new_pool, is_usable=lambda pool: not pool.closed)
 
 
 def shared_pool() -> ServerPool:
     """Return this process's pool: created on first use, and again after a fork or when it was closed."""
-    global _pool
-    with _lock:
-        if _pool is None or _pool.closed:
-            _pool = ServerPool()
-            atexit.register(_pool.close)
-        return _pool
-
-
-def _forget_pool() -> None:
-    global _lock, _pool
-    _lock, _pool = threading.Lock(), None
-
-
-os.register_at_fork(after_in_child=_forget_pool)
+    return _pool()

@@ -13,6 +13,7 @@ from types import TracebackType
 from typing import Self
 
 from rllm_gym.argument_checks import check_int
+from rllm_gym.core.per_process import PerProcess
 from rllm_gym.sandbox import probe
 from rllm_gym.sandbox.docker import Containers, ContainerScheduler
 from rllm_gym.sandbox.errors import SandboxUnavailable
@@ -248,7 +249,7 @@ class ProgramStart:
 
 
 _shared: dict[Tier, SandboxPool] = {}
-_shared_lock = threading.Lock()
+_shared_lock = PerProcess(threading.Lock)
 
 
 def shared_pool(sandbox: str | Tier = "auto") -> SandboxPool:
@@ -257,7 +258,7 @@ def shared_pool(sandbox: str | Tier = "auto") -> SandboxPool:
     Raises: as :class:`SandboxPool`.
     """
     tier = probe.choose(sandbox)
-    with _shared_lock:
+    with _shared_lock():
         pool = _shared.get(tier)
         if pool is None or pool._pid != os.getpid() or not pool._finalizer.alive:
             pool = _shared[tier] = SandboxPool(tier)
@@ -268,11 +269,3 @@ def _close(scheduler: Scheduler, sessions: SessionPool | Containers, pid: int) -
     if os.getpid() == pid:
         sessions.close()
         scheduler.close()
-
-
-def _new_lock_after_fork() -> None:
-    global _shared_lock
-    _shared_lock = threading.Lock()
-
-
-os.register_at_fork(after_in_child=_new_lock_after_fork)

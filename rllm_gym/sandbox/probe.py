@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rllm_gym.core import RllmGymError
+from rllm_gym.core.per_process import PerProcess
 from rllm_gym.sandbox.docker import require_engine
 from rllm_gym.sandbox.errors import SandboxUnavailable
 from rllm_gym.sandbox.inside import landlock, probe_inside
@@ -66,15 +67,7 @@ class TierProbe:
 
 
 _findings: dict[Tier, TierProbe] = {}
-_lock = threading.Lock()
-
-
-def _new_lock_after_fork() -> None:
-    global _lock
-    _lock = threading.Lock()
-
-
-os.register_at_fork(after_in_child=_new_lock_after_fork)
+_lock = PerProcess(threading.Lock)
 
 
 def choose(sandbox: str | Tier) -> Tier:
@@ -116,7 +109,7 @@ def probe_tier(tier: Tier) -> TierProbe:
     """
     if tier is Tier.DOCKER:
         return _probe(tier)
-    with _lock:
+    with _lock():
         if tier not in _findings:
             _findings[tier] = _probe(tier)
         return _findings[tier]

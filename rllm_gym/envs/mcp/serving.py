@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import os
 import re
 import threading
 from collections.abc import Callable, Sequence
@@ -11,6 +10,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from rllm_gym.core.per_process import PerProcess
 from rllm_gym.mcp.servers import InProcessServer
 
 
@@ -20,16 +20,8 @@ class Refusal(Exception):
 
 ToolMethod = Callable[..., Any]
 
-_turn = threading.Lock()
+_turn = PerProcess(threading.Lock)
 """Heavy tools of all episodes run one at a time, so that their peak memory does not add up."""
-
-
-def _new_turn() -> None:
-    global _turn
-    _turn = threading.Lock()
-
-
-os.register_at_fork(after_in_child=_new_turn)  # the thread that held the lock does not exist in the child
 
 
 def heavy(method: ToolMethod) -> ToolMethod:
@@ -85,7 +77,7 @@ def _in_thread(method: ToolMethod) -> ToolMethod:
     lock = _lock_of(method)
 
     def taking_turns(arguments: dict[str, Any]) -> Any:
-        with _turn:
+        with _turn():
             return method(**arguments)
 
     async def run(**arguments: Any) -> Any:

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from rllm_gym.core import Task, TaskError, TaskSource
+from rllm_gym.core.per_process import PerProcess
 from rllm_gym.data import Taskset, load_tasks
 from rllm_gym.mcp.protocol import printable
 
@@ -193,7 +194,7 @@ def document_task(row: Mapping[str, Any], task_id: str) -> Task:
     return Task(document.id, document.text, {"title": document.title})
 
 
-_lock = threading.Lock()
+_lock = PerProcess(threading.Lock)
 
 
 def open_corpus(source: Any) -> LocalCorpus:
@@ -210,7 +211,7 @@ def open_corpus(source: Any) -> LocalCorpus:
         raise TaskError(f"corpus={source!r:.80} is a task set; pass a path, rows with 'id', 'title', 'text', or a URL")
     if not isinstance(source, str | os.PathLike):
         return LocalCorpus(_documents(source, "doc"))
-    with _lock:
+    with _lock():
         return _indexed(str(source), _signature(source))
 
 
@@ -232,11 +233,3 @@ def _signature(source: str | os.PathLike[str]) -> tuple[int, ...]:
     except OSError:
         return ()  # on the hub, or missing
     return found.st_ino, found.st_size, found.st_mtime_ns
-
-
-def _forget_lock() -> None:
-    global _lock  # another thread may have held it at the fork
-    _lock = threading.Lock()
-
-
-os.register_at_fork(after_in_child=_forget_lock)

@@ -10,7 +10,6 @@ import random
 import shutil
 import socket
 import tempfile
-import threading
 import weakref
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -19,6 +18,7 @@ from urllib.parse import urlsplit
 
 from rllm_gym.core import EnvironmentFault
 from rllm_gym.core.background_loop import BackgroundLoop
+from rllm_gym.core.per_process import PerProcess
 from rllm_gym.envs.workspace_files import write_workspace
 from rllm_gym.runtime.program_launcher import ProgramLauncher, server_spec
 from rllm_gym.runtime.scratch import scratch_root
@@ -295,21 +295,4 @@ class _Programs:
         await asyncio.gather(*(program.end_all() for program in self.running), return_exceptions=True)
 
 
-_lock = threading.Lock()
-_programs: _Programs | None = None
-
-
-def _shared_programs() -> _Programs:
-    global _programs
-    with _lock:
-        if _programs is None or _programs.pid != os.getpid():
-            _programs = _Programs()
-        return _programs
-
-
-def _after_fork() -> None:
-    global _lock
-    _lock = threading.Lock()  # another thread may have held it
-
-
-os.register_at_fork(after_in_child=_after_fork)
+_shared_programs = PerProcess(_Programs)

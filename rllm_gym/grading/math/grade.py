@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,6 +11,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from rllm_gym.core.errors import EnvironmentFault
+from rllm_gym.core.per_process import PerProcess
 from rllm_gym.grading.math.compare import any_of, same, within
 from rllm_gym.grading.math.comparers import FastComparer
 from rllm_gym.grading.math.extract import (
@@ -254,33 +254,15 @@ def _decimal_commas(
 # waits long for them. math-verify may take its whole deadline, so it has separate workers at low priority: sixty-four
 # hostile answers at once delay neither ordinary ones nor the trainer.
 
-_lock = threading.Lock()
-_pools: tuple[WorkerPool, WorkerPool] | None = None
 
-
-def _after_fork() -> None:
-    """Reset in a fork, which has no workers and perhaps not the thread that holds the lock."""
-    global _lock, _pools
-    _lock, _pools = threading.Lock(), None
-
-
-os.register_at_fork(after_in_child=_after_fork)
-
-
+@PerProcess
 def _worker_pools() -> tuple[WorkerPool, WorkerPool]:
-    """Return the two pools of this process, created on first use; each starts workers on demand.
-
-    The interpreter closes them at exit.
-    """
-    global _pools
-    with _lock:
-        if _pools is None:
-            cores = os.cpu_count() or 1
-            _pools = (
-                WorkerPool(max_workers=cores + 2, memory_mb=MEMORY_MB, name="grading", preload=[_DIGITS]),
-                WorkerPool(max_workers=32, memory_mb=MEMORY_MB, name="grading-grammar", preload=[_GRAMMAR]),
-            )
-        return _pools
+    """Each starts workers on demand. The interpreter closes them at exit."""
+    cores = os.cpu_count() or 1
+    return (
+        WorkerPool(max_workers=cores + 2, memory_mb=MEMORY_MB, name="grading", preload=[_DIGITS]),
+        WorkerPool(max_workers=32, memory_mb=MEMORY_MB, name="grading-grammar", preload=[_GRAMMAR]),
+    )
 
 
 _DIGITS, _GRAMMAR = "rllm_gym.grading.math.numeric_worker", "rllm_gym.grading.math.math_verify_worker"

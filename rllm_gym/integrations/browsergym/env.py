@@ -8,12 +8,12 @@ import logging
 import math
 import os
 import random
-import threading
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from rllm_gym.core import EnvironmentFault, InvalidAction, Outcome, StopReason, Task, TaskError, TaskSource, TextEnv
+from rllm_gym.core.per_process import PerProcess
 from rllm_gym.data import ProceduralTaskset, Taskset
 from rllm_gym.envs.web.browser.executable import find_chromium
 from rllm_gym.integrations.browsergym.session import BrowserGymPage, BrowserGymSession, check_task
@@ -290,26 +290,11 @@ def _name_and_seed(task: Task) -> tuple[str, int]:
     return name, seed
 
 
-_workers: WorkerPool | None = None
-_lock = threading.Lock()
-
-
+@PerProcess
 def _pool() -> WorkerPool:
-    global _workers
-    with _lock:
-        if _workers is None:
-            _workers = WorkerPool(
-                "process",
-                max_workers=1_000_000,  # no limit: one per environment
-                name="browsergym",
-                preload=("rllm_gym.integrations.browsergym.session", "browsergym.core.env", "browsergym.utils.obs"),
-            )
-        return _workers
-
-
-def _forget_pool() -> None:
-    global _workers, _lock
-    _workers, _lock = None, threading.Lock()
-
-
-os.register_at_fork(after_in_child=_forget_pool)
+    return WorkerPool(
+        "process",
+        max_workers=1_000_000,  # no limit: one per environment
+        name="browsergym",
+        preload=("rllm_gym.integrations.browsergym.session", "browsergym.core.env", "browsergym.utils.obs"),
+    )

@@ -11,6 +11,7 @@ from types import TracebackType
 from typing import Self
 
 from rllm_gym.core.background_loop import BackgroundLoop
+from rllm_gym.core.per_process import PerProcess
 from rllm_gym.envs.web.browser.context_pool import ContextPool
 from rllm_gym.envs.web.browser.executable import find_chromium
 from rllm_gym.envs.web.browser.network_policy import NetworkPolicy
@@ -102,7 +103,7 @@ class BrowserPool:
 
 
 _shared: dict[str, BrowserPool] = {}
-_shared_lock = threading.Lock()
+_shared_lock = PerProcess(threading.Lock)
 
 
 def shared_pool(executable: str | os.PathLike[str] | None = None) -> BrowserPool:
@@ -112,19 +113,11 @@ def shared_pool(executable: str | os.PathLike[str] | None = None) -> BrowserPool
         BrowserFault: There is no such browser here; the message says how to install one.
     """
     found = str(find_chromium(executable))
-    with _shared_lock:
+    with _shared_lock():
         pool = _shared.get(found)
         if pool is None or pool._pid != os.getpid() or not pool._finalizer.alive:
             pool = _shared[found] = BrowserPool(found)
         return pool
-
-
-def _after_fork() -> None:
-    global _shared_lock
-    _shared_lock = threading.Lock()  # another thread may have held it
-
-
-os.register_at_fork(after_in_child=_after_fork)
 
 
 async def _new_context_pool(executable: Path, prewarm: int) -> ContextPool:
