@@ -26,6 +26,7 @@ from rllm_gym.compat import AgentTrainer, BaseEnv
 from rllm_gym.core import EnvironmentFault, Episode, Outcome, Step, StopReason, Trajectory, TurnTokens
 from rllm_gym.engine import load_episodes
 from rllm_gym.samplers import ScriptedSampler
+from tests.waiting import until
 from trainers import Callback
 from trainers.algorithms import Algorithm, per_episode
 from trainers.config import ConfigError
@@ -359,7 +360,8 @@ def test_the_sampler_is_closed_if_the_run_cannot_be_opened(tmp_path: Path, monke
         with pytest.raises(error):
             train(**options, sampler=sampler)
         assert sampler.closed == 1, options
-        assert set(threading.enumerate()) <= threads
+        # transformers does not wait for its threads that load weights.
+        assert until(lambda threads=threads: set(threading.enumerate()) <= threads)
 
     sampler = CountingSampler(["a"])
     monkeypatch.setattr("trainers.run.setup.make_sampler", lambda *_: sampler)
