@@ -60,6 +60,10 @@ class TestReport:
     measured: tuple[tuple[int, list[int], bool], ...] = ()
     """Operations between an object of the program and a plain value, which may be what the test expects: the number of
     the request, those on which the object depends, and whether most other values may have the same answer."""
+    parts: tuple[tuple[int, tuple[int | str, ...], tuple[int, ...]], ...] = ()
+    """What equality of an object of the test with a result has to depend on, see :attr:`.GuardedPeer.parts`."""
+    part_answers: dict[int, bool] = field(default_factory=dict)
+    """By the number of a request of which such a part was altered: whether the objects were still equal."""
     altered_equality: bool | None = None
     """The answer of such a comparison in a run in which one of these requests was altered; ``None``: not reached."""
     altered_refused: bool = False
@@ -190,6 +194,15 @@ class Relay:
                 reported.claims = {str(name): answer is True for name, answer in dict(message["claims"]).items()}
                 reported.probed_orders = tuple(item is True for item in message["probed_orders"])
                 reported.suppressed = message["suppressed"] is True
+                reported.parts = tuple(
+                    (
+                        int(number),
+                        tuple(item if type(item) is str else int(item) for item in place),
+                        tuple(map(int, on)),
+                    )
+                    for number, place, on in message["parts"]
+                )
+                reported.part_answers = {int(number): answer is True for number, answer in message["part_answers"]}
                 altered = message["altered_equality"]
                 reported.altered_equality = altered if type(altered) is bool else None
                 reported.altered_refused = message["altered_refused"] is True

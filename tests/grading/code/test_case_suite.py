@@ -223,6 +223,26 @@ def test_operators_between_results_and_expected_values_tell_nothing_and_assertio
     assert paid(pool, honest) == set(honest)
 
 
+def test_each_part_of_an_expected_object_counts_that_the_program_computes(pool: SandboxPool) -> None:
+    """Classes of which ``==`` compares a currency only, one coordinate, the first row, the number of items or the root,
+    in each style of tests; honest ones that normalise their arguments or do not compare some of them."""
+    attacks = {name: ATTACKS[f"a12_{name}"] for name in (
+        "money_currency", "money_dataclass", "vector_y", "matrix_first_row", "set_length", "polynomial_constant_term",
+        "interval_itself", "tree_root", "parsed_height", "counts_keys", "keywords_not_compared", "plain_tuple_first",
+        "list_of_results_currency", "wrapped_point_start_x",
+    )}  # fmt: skip
+    assert paid(pool, attacks) == set()
+    tasks = {record["task"] for record in attacks.values()}
+    honest = {f"solution of {name}": RIGHT[f"solution of {name}"] for name in tasks}
+    for name in (
+        "fraction_normalises", "modular_integers_by_value", "set_of_items", "polynomial_trims_zeros",
+        "dataclass_field_not_compared", "dataclass_note_never_shown", "vector_with_tolerance", "temperatures",
+        "cards_by_rank", "cards_by_rank_not_shown", "binary_trees", "durations",
+    ):  # fmt: skip
+        honest[f"twelfth_{name}"] = RIGHT[f"twelfth_{name}"]
+    assert paid(pool, honest) == set(honest)
+
+
 def test_data_that_are_too_large_for_a_message_are_the_tasks_fault(pool: SandboxPool) -> None:
     """Nobody could pass: a reward of 0 would hide it. Not so if the program may have said how large they are."""
     tests = FunctionTests("f", 'assert f("ab") == 2\nassert f("x" * 20_000_000) == 20_000_000\n', "assert")

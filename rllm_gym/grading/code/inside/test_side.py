@@ -138,6 +138,7 @@ class TestSide:
             returned=config["returned"],
             mutation=config["mutation"],
             alter=config["alter"],
+            alter_parts=config["alter_parts"],
             probe=config["probe"],
             extreme=config["extreme"],
         )
@@ -184,6 +185,8 @@ class TestSide:
                     "suppressed": self.suppressed,
                     "same_objects": self.peer.same_objects,
                     "measured": self.peer.measured,
+                    "parts": self.peer.parts,
+                    "part_answers": list(self.peer.part_answers.items()),
                     "altered_equality": self.peer.altered_equality,
                     "altered_refused": self.peer.altered_refused,
                     "altered_to_same": self.peer.altered_to_same,
