@@ -60,7 +60,7 @@ class TestReport:
     measured: tuple[tuple[int, list[int], bool], ...] = ()
     """Operations between an object of the program and a plain value, which may be what the test expects: the number of
     the request, those on which the object depends, and whether most other values may have the same answer."""
-    parts: tuple[tuple[int, tuple[int | str, ...], tuple[int, ...]], ...] = ()
+    parts: tuple[tuple[int, tuple[int | str, ...], tuple[int, ...], bool], ...] = ()
     """What equality of an object of the test with a result has to depend on, see :attr:`.GuardedPeer.parts`."""
     part_answers: dict[int, bool] = field(default_factory=dict)
     """By the number of a request of which such a part was altered: whether the objects were still equal."""
@@ -199,12 +199,8 @@ class Relay:
                 reported.probed_orders = tuple(item is True for item in message["probed_orders"])
                 reported.suppressed = message["suppressed"] is True
                 reported.parts = tuple(
-                    (
-                        int(number),
-                        tuple(item if type(item) is str else int(item) for item in place),
-                        tuple(map(int, on)),
-                    )
-                    for number, place, on in message["parts"]
+                    (int(number), _place(place), tuple(map(int, requests)), each is True)
+                    for number, place, requests, each in message["parts"]
                 )
                 reported.part_answers = {int(number): answer is True for number, answer in message["part_answers"]}
                 altered = message["altered_equality"]
@@ -222,3 +218,7 @@ class Relay:
                 reported.broken = str(message["text"]) or "the program's side broke the rules"
         except (ValueError, KeyError, TypeError, RecursionError) as error:
             raise ProtocolViolation("the side of the tests is out of sync") from error
+
+
+def _place(items: list[Any]) -> tuple[int | str, ...]:
+    return tuple(item if type(item) is str else int(item) for item in items)

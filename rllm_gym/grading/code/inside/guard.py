@@ -108,7 +108,7 @@ class GuardedPeer(Peer):
         returned: tuple[int, str] | None = None,
         mutation: tuple[int, str, bool] | None = None,
         alter: tuple[int, str, list[int]] | None = None,
-        alter_parts: Sequence[tuple[int, list[int | str], list[int]]] = (),
+        alter_parts: Sequence[tuple[int, list[int | str], list[int], bool]] = (),
         probe: bool = False,
         extreme: str = "",
     ) -> None:
@@ -119,11 +119,13 @@ class GuardedPeer(Peer):
         self.files: Files | None = None
         self._mutation, self._alter, self.detached, self._returned = mutation, alter, detached, returned
         self._altered: tuple[Any, ...] = ()
-        self._altered_parts = {number: (tuple(place), requests) for number, place, requests in alter_parts}
+        self._altered_parts = {number: (tuple(place), requests) for number, place, requests, _ in alter_parts}
         self._made: dict[int, MadeObject] = {}
         """The objects that the test made, by the number of the request."""
-        self._parts: dict[tuple[int, Place, tuple[int, ...]], type] = {}
+        self._parts: dict[tuple[int, Place, tuple[int, ...], bool], type] = {}
         self._uncompared: set[tuple[type, Place]] = set()
+        self._alike: set[frozenset[int]] = set()
+        """Pairs of objects that the test made, and said to be equal as they were made."""
         self._copies: dict[int, tuple[Any, Any]] = {}
         self._started: dict[int, int] = {}
         self._mutator: ArgumentMutator | None = None
@@ -629,16 +631,20 @@ class GuardedPeer(Peer):
         """Record what an object of the test was made of that the program calls equal to a result.
 
         A part need not count that is the same in all objects of the class from which the result was made, or in which
-        two objects differ, and in nothing else, that the test says to be equal.
+        two objects differ, and in nothing else, that the test says to be equal. If the result is an object that the
+        test made otherwise and then used, it is enough that one number counts.
         """
         requests, links = self._requests_of(left, right), [link_of(left), link_of(right)]
         made = [link for link in links if link is not None and link.made in self._made and not link.used]
+        pair = frozenset(link.made for link in links if link is not None and link.made in self._made)
         if len(made) == 2:
+            self._alike.add(pair)
             one, two = (self._made[link.made] for link in made)
             places = one.parts.keys() | two.parts.keys()
             differing = [place for place in places if one.parts.get(place) != two.parts.get(place)]
             self._uncompared |= {(one.cls, place) for place in differing} if len(differing) == 1 else set()
-        for link in made if len(made) == 1 else ():
+        for link in made if len(made) == 1 and pair not in self._alike else ():
+            each = len(pair) == 1
             depends_on = (number for other in links if other is not link for number in other.lineage)
             origins = [self._made[number] for number in depends_on if number in self._made]
             for number in self._made_of(link.made).intersection(requests):
@@ -646,10 +652,13 @@ class GuardedPeer(Peer):
                 known = [origin.parts for origin in origins if origin.cls is cls]
                 if number == link.made and parts in known:
                     continue  # a result that is one of several objects
+                numbers = [place for place, value in parts.items() if type(value) in (int, float)]
                 for place, value in parts.items():
+                    if not each and numbers and place not in numbers:
+                        continue
                     option = type(place[0]) is str and not any(place in found for found in known)
                     if not known or not (option or all(found.get(place) == value for found in known)):
-                        self._parts[(number, place, tuple(requests))] = cls
+                        self._parts[(number, place, tuple(requests), each)] = cls
 
     def _made_of(self, number: int) -> set[int]:
         """Return the requests in which the test made an object, and those that it made it of."""
@@ -657,9 +666,10 @@ class GuardedPeer(Peer):
         return {number}.union(*map(self._made_of, inner))
 
     @property
-    def parts(self) -> list[tuple[int, Place, tuple[int, ...]]]:
+    def parts(self) -> list[tuple[int, Place, tuple[int, ...], bool]]:
         """What equality of an object of the test with a result has to depend on: the number of the request in which
-        the test made it, the place of the part, and the requests on which one of the two depends."""
+        the test made it, the place of the part, the requests on which one of the two depends, and whether it has to
+        depend on this part rather than on one of them."""
         found = [part for part, cls in self._parts.items() if (cls, part[1]) not in self._uncompared]
         return found[:_MAX_EQUALITIES]
 
