@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 from grade_many import grade_many
 
-from rllm_gym.grading.code import FunctionTests, StdioTest, StdioTests
+from rllm_gym.grading.code import FunctionTests, StdioTest, StdioTests, TestStyle
 from rllm_gym.sandbox import Limits, SandboxPool
 
 LIMITS = Limits(cpu_s=10, wall_s=100)
@@ -64,7 +64,7 @@ def test_a_sample_of_the_attacks_is_not_paid_and_of_the_honest_programs_is(pool:
 @pytest.mark.long
 def test_what_was_paid_once_is_not_and_honest_solutions_of_the_same_tests_are(pool: SandboxPool) -> None:
     """Orders that agree with the first question, errors of all kinds, and data of the test that are no containers."""
-    last = (
+    last: tuple[str, ...] = (
         "a3_order_first",
         "a3_le_always",
         "a3_error_of_many",
@@ -90,7 +90,13 @@ def test_what_was_paid_once_is_not_and_honest_solutions_of_the_same_tests_are(po
 def test_state_of_classes_is_left_alone_and_context_managers_hide_no_failure(pool: SandboxPool) -> None:
     """Classes that count or register their objects are honest; those ordered by which was made first are not. Nor is
     what keeps a test from its assertions: a suppressed exception, nothing to loop over."""
-    names = ("with_database", "with_opened_asserts", "with_async_session", "with_stack_pytest", "versions_in_order")
+    names: tuple[str, ...] = (
+        "with_database",
+        "with_opened_asserts",
+        "with_async_session",
+        "with_stack_pytest",
+        "versions_in_order",
+    )
     names += ("loops_nothing_to_zip", "loops_nothing_to_zip_pytest")
     attacks = {name: record for name, record in ATTACKS.items() if record["task"] in names}
     assert len(attacks) >= 14
@@ -279,7 +285,7 @@ def test_a_module_that_is_not_installed_is_the_tasks_fault(pool: SandboxPool) ->
 IN_PYTEST = "import pytest\nfrom solution import f\n"
 IN_UNITTEST = "import unittest\nclass T(unittest.TestCase):\n"
 # Tests that cannot tell right programs from wrong ones, and what is said about them.
-WITHOUT_THE_PROGRAM = [
+WITHOUT_THE_PROGRAM: list[tuple[TestStyle, str, str]] = [
     ("check", "def check(f):\n    pass\n", "never use the program"),
     ("check", "def check(f):\n    assert f is not None\n", "never use the program"),
     ("assert", "def helper():\n    assert f(1) == 2\n", "no assertion was reached"),
@@ -301,7 +307,7 @@ WITHOUT_THE_PROGRAM = [
     ),
 ]
 # Tests of which a program can cause the failure, by what it does or does not define.
-WITH_THE_PROGRAM = [
+WITH_THE_PROGRAM: list[tuple[TestStyle, str]] = [
     ("check", "def check(f):\n    assert f(1) == undefined_name\n"),
     ("check", "def check(f):\n    expected = helper_of_the_program(1)\n    assert f(1) == expected\n"),
     ("check", "def check(f):\n    assert LIMIT + 1 == 5\n"),

@@ -27,7 +27,7 @@ _random = LazyRandom()
 
 def parts_of(args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[Place, Any]:
     """Return the first parts of the arguments, by place."""
-    named = [*enumerate(args), *kwargs.items()]
+    named: list[tuple[int | str, Any]] = [*enumerate(args), *kwargs.items()]
     return dict(islice((part for name, value in named for part in _parts(value, (name,))), MAX_PARTS))
 
 
@@ -58,7 +58,7 @@ def with_other_part(
         values = list(args)
         values[first] = _replaced(args[first], rest, other)
         return tuple(values), kwargs
-    return args, {**kwargs, first: _replaced(kwargs[first], rest, other)}
+    return args, {**kwargs, str(first): _replaced(kwargs[str(first)], rest, other)}
 
 
 def _other_value(value: Any, vocabulary: Callable[[], Sequence[Any]]) -> Any:
