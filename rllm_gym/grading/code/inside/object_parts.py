@@ -75,7 +75,7 @@ def _parts(value: Any, place: Place) -> Iterator[tuple[Place, Any]]:
             # The key of what is 0 or empty may be as good as none.
             if type(value) is not dict or index % 2 or items[index + 1]:
                 yield from _parts(item, (*place, index))
-    elif value is not None and is_alterable(value):
+    elif value is not None and not hasattr(value, "flat") and is_alterable(value):  # arrays compare item by item
         yield place, value
 
 
