@@ -22,10 +22,11 @@ from typing import Any, NoReturn
 from rllm_gym.sandbox.inside import syscalls
 
 _PRELOADED = (
-    "bisect", "collections", "copy", "dataclasses", "datetime", "functools", "heapq", "itertools", "math", "operator",
-    "re", "string", "typing",
+    "ast", "bisect", "collections", "copy", "dataclasses", "datetime", "functools", "heapq", "itertools", "linecache",
+    "math", "operator", "random", "re", "string", "typing",
 )  # fmt: skip
-"""Modules imported before the fork, besides those of the worker: nearly every program uses some of them."""
+"""Modules imported before the fork, besides those of the worker: nearly every program uses some of them. ``random``
+takes another seed in each fork."""
 
 _streams: list[Any] = []
 _own_modules: list[str] = []
