@@ -251,7 +251,10 @@ class SandboxSession:
             TreeTooLarge: It has more bytes or files than allowed, or is too deep.
             OSError: A file or directory cannot be read.
         """
-        return self._ask_tree("read_tree", max_bytes, max_files)[0]
+        try:
+            return self._ask_tree("read_tree", max_bytes, max_files)[0]
+        except TreeTooLarge as error:
+            raise TreeTooLarge(f"{error} (max_bytes={max_bytes}, max_files={max_files})") from None
 
     async def read_tree(self) -> FileTree:
         """Run :meth:`read_tree_sync` without blocking the event loop."""

@@ -412,9 +412,34 @@ def test_there_is_real_variety_at_every_difficulty() -> None:
 def test_counts_and_orders_are_spread_evenly() -> None:
     """A constant guess must not succeed often."""
     rng = random.Random(0)
-    for generator, difficulty, most in ((families.strings.letters, 1, 0.3), (families.strings.digits, 1, 0.02)):
+    for generator, difficulty, most in (
+        (families.strings.letters, 1, 0.3),
+        (families.strings.digits, 1, 0.02),
+        (families.probability.arrangements, 1, 0.3),
+    ):
         golds = [generator(rng, difficulty)[1] for _ in range(2_000)]
         assert max(golds.count(gold) for gold in set(golds)) / len(golds) < most
+
+
+def test_no_operation_is_void() -> None:
+    """The divisor of equal numbers, the distance of a point to itself, 1 times a fraction, powers of 1."""
+    for name, void in (
+        ("number_theory.greatest_divisors", lambda a, b: a == b),
+        ("number_theory.least_multiples", lambda *values: len({*values}) < len(values)),
+        ("number_theory.power_remainders", lambda base, exponent, modulus: base % modulus < 2),
+        ("geometry.distances", lambda a, b, c, d: (a, b) == (c, d)),
+        ("fractions.percentages", lambda percent, base: percent == 100),
+    ):
+        for difficulty in DIFFICULTIES:
+            rng = random.Random(difficulty)
+            for _ in range(200):
+                question, _ = GENERATORS[name](rng, difficulty)
+                assert not void(*numbers(question)), question
+    rng = random.Random(0)
+    for _ in range(200):
+        assert not re.search(
+            r" 1 times| 1 divided|times 1\?|by 1\?", GENERATORS["fractions.fraction_products"](rng, 1)[0]
+        )
 
 
 def test_difficulty_makes_problems_longer_or_larger() -> None:

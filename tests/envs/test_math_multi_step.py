@@ -77,10 +77,10 @@ def pairwise_sums(text: str) -> Any:
 
 
 def no_two_adjacent(text: str) -> Any:
-    counts = [(int(count), colour) for count, colour in re.findall(r"(\d+) (\w+)", text)]
+    counts = [(int(count), color) for count, color in re.findall(r"(\d+) (\w+)", text)]
     apart = re.search(r"no two (\w+)", text)[1]  # type: ignore[index]
-    sizes = [count for count, colour in counts if colour != apart]
-    (separate,) = (count for count, colour in counts if colour == apart)
+    sizes = [count for count, color in counts if color != apart]
+    (separate,) = (count for count, color in counts if color == apart)
     # Counted by the last ball: the number of rows with the given numbers of balls left.
     ways: dict[tuple[tuple[int, ...], int, bool], int] = {}
 
@@ -139,7 +139,7 @@ def dice_sums(text: str) -> Any:
     return Fraction(good, len(rolls))
 
 
-def draws_of_a_colour(text: str) -> Any:
+def draws_of_a_color(text: str) -> Any:
     good, bad, drawn, least = numbers(text)
     draws = [sum(ball < good for ball in one) for one in itertools.combinations(range(good + bad), drawn)]
     return Fraction(sum(kept == least if "exactly" in text else kept >= least for kept in draws), len(draws))
@@ -150,8 +150,8 @@ def points_of(text: str) -> list[tuple[int, int]]:
 
 
 def polygon_areas(text: str) -> Any:
-    polygon = sympy.Polygon(*points_of(text))
-    assert len(polygon.vertices) >= 3
+    polygon = sympy.Polygon(*points_of(text))  # leaves out a point on the line through its neighbors
+    assert len(polygon.vertices) == len(points_of(text))
     sides = polygon.sides
     assert all(not one.intersection(other) for one, other in itertools.combinations(sides, 2)
                if not set(one.points) & set(other.points))  # fmt: skip
@@ -212,18 +212,18 @@ def shared_work(text: str) -> Any:
 
 def mixtures(text: str) -> Any:
     x, p, y, q, *rest = numbers(text)
-    salt, water = Fraction(x * p + y * q, 100), Fraction(x * (100 - p) + y * (100 - q), 100)
+    acid, water = Fraction(x * p + y * q, 100), Fraction(x * (100 - p) + y * (100 - q), 100)
     if rest:
         kept = 1 - Fraction(rest[0], x + y)
-        salt, water = salt * kept, water * kept + rest[0]
-    salt += rest[1] if len(rest) > 1 else 0
-    return 100 * salt / (salt + water)
+        acid, water = acid * kept, water * kept + rest[0]
+    acid += rest[1] if len(rest) > 1 else 0
+    return 100 * acid / (acid + water)
 
 
 def catching_up(text: str) -> Any:
-    slow, delay, fast, *more = numbers(text)
-    start = more[1] if len(more) > 1 else 0
-    lead = slow * (delay - (more[0] if more else 0)) + start
+    slow, delay, fast, *_ = numbers(text)
+    rest, start = (re.search(rf"(\d+) {what}", text) for what in ("hours?\\. How", "kilometers farther"))
+    lead = slow * (delay - (int(rest[1]) if rest else 0)) + (int(start[1]) if start else 0)
     hours = sympy.Rational(lead, fast - slow)
     return delay + hours if "How many hours" in text else fast * hours
 
@@ -233,7 +233,7 @@ STEPS: list[tuple[str, Callable[..., int]]] = [
     (r"remainder when \$(\d+)\^.\$ is divided by (\d+)", lambda value, base, modulus: base**value % modulus),
     (r"remainder when \$(\d+).\$ is divided by (\d+)", lambda value, factor, modulus: factor * value % modulus),
     (r"greatest common divisor of \$(\d+).\$ and (\d+)", lambda value, factor, more: gcd(factor * value, more)),
-    (r"sum of the digits of \$(\d+).", lambda value, factor: sum(map(int, str(factor * value)))),
+    (r"sum of the digits of \$(\d+) \\cdot .\$", lambda value, factor: sum(map(int, str(factor * value)))),
     (r"greatest integer whose square is at most \$(\d+).", lambda value, factor: isqrt(factor * value)),
     (
         r"positive multiples of (\d+) up to \$(\d+).",
@@ -252,6 +252,25 @@ def chains(text: str) -> Any:
     return read(quoted(text)[-1]).subs(values)
 
 
+def without_conditions(name: str, text: str) -> list[str]:
+    """Return the question without one of its conditions, for each condition that can be left out."""
+    texts: list[str] = []
+    if name == "counted_multiples":
+        texts.append(re.sub(r"(by \d+) or by \d+", r"\1 or \1", text))
+        texts.append(re.sub(r"by \d+ or (by \d+)", r"\1 or \1", text))
+        texts.append(re.sub(r", but not by \d+", "", text))
+    if name == "dice_sums":
+        texts.append(re.sub(r" or divisible by \d+", "", text))
+        texts.append(re.sub(r"at least \d+ or", "at least 99 or", text))
+    if name == "bounded_solutions":
+        texts.append(re.sub(r", if also .*\?", "?", text))
+    if name == "committees_at_least":
+        texts.append(re.sub(r", if .*\?", "?", text))
+    if name == "selected_sums":
+        texts.append(re.sub(r" of its terms that .*\?", "?", text))
+    return [one for one in texts if one != text]
+
+
 RELEASED = ["93e2210a15d412a0", "17cd6c62decdd83e"]
 ORACLES = {name: globals()[name] for name in GENERATORS}
 
@@ -266,6 +285,13 @@ def test_the_answer_follows_from_the_text(problems: int) -> None:
     for name, difficulty in itertools.product(GENERATORS, LEVELS):
         for question, gold in drawn(name, difficulty, problems):
             assert sympy.sympify(ORACLES[name](question)) == sympy.sympify(Fraction(gold)), (question, gold)
+
+
+def test_every_condition_of_a_question_matters() -> None:
+    for name, difficulty in itertools.product(GENERATORS, LEVELS):
+        for question, gold in drawn(name, difficulty, 30 if name in ("counted_multiples", "dice_sums") else 5):
+            for text in without_conditions(name, question):
+                assert sympy.sympify(ORACLES[name](text)) != sympy.sympify(Fraction(gold)), (question, text)
 
 
 def test_the_text_is_complete_and_the_answer_finished() -> None:

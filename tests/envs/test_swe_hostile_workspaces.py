@@ -104,6 +104,17 @@ def test_no_workspace_voids_an_episode(env: SWEEnv, name: str) -> None:
     assert reward in ((0.0, 1.0) if solved is None else (float(solved),)), info["verdict"]
 
 
+def test_the_model_is_told_what_it_can_do_about_a_tree_that_is_too_large(env: SWEEnv) -> None:
+    env.reset(seed=0)
+    env.step(FIX)
+    env.step(bash("truncate -s 900M big"))
+    observation, reward, _, _, info = env.step(SUBMIT)
+    assert reward == 0.0
+    assert "Remove build outputs and downloads before submitting." in observation
+    assert "'big' has 943718400 bytes" in info["verdict"]
+    assert "max_" not in observation  # an option of ours, which the model cannot set
+
+
 def test_the_next_episode_works(env: SWEEnv) -> None:
     env.reset(seed=0)
     env.step(FIX)

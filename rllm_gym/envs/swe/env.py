@@ -296,8 +296,9 @@ class SWEEnv(AsyncTextEnv):
             changes = await work.session.changes()
         except (TreeTooLarge, OSError) as error:
             # A solution never writes that much, so this is a failure and not an environment fault.
+            advice = " Remove build outputs and downloads before submitting." * isinstance(error, TreeTooLarge)
             return _GradedEnd(
-                verdict=f"the changes were not graded: {error}", for_the_model=f"They were not run: {error}."
+                verdict=f"the changes were not graded: {error}", for_the_model=f"They were not run: {error}.{advice}"
             )
         # All processes of the agent are stopped before anything is graded.
         await self._async_end()

@@ -85,18 +85,20 @@ def boxed_answer(response: str) -> str | None:
 
 
 def final_boxes(response: str) -> tuple[list[str], bool]:
-    """Return the contents of the boxes that end a reply without text between them, and whether words join them.
+    """Return the contents of the boxes that end a reply without text between them, and whether they are joined.
 
-    ``\\boxed{1} and \\boxed{2}`` are one answer of two parts. With only whitespace between them, the first may also
-    have been corrected, so the caller decides. A reply has at most 16.
+    ``\\boxed{1} and \\boxed{2}`` are one answer of two parts, and so are boxes that are the items of a list. With only
+    whitespace between them, the first may also have been corrected, and items such as ``x = \\boxed{1}`` and
+    ``y = \\boxed{2}`` may be steps, so the caller decides. A reply has at most 16.
     """
     answer = strip_thinking(response)
     if answer is None or len(_BOX.findall(answer)) < 2:
         return [], False
-    contents, between = _neighbouring_boxes(answer)
+    contents, between, names = _neighbouring_boxes(answer)
     if any("+" in text for text in between):
         return [], False
-    return contents, any(_JOIN.search(text) for text in between)
+    items = any(_ITEM.search(text) for text in between) and len({*names}) == 1
+    return contents, items or any(_JOIN.search(_ITEM.sub("", text)) for text in between)
 
 
 def any_answer(response: str) -> str | None:
@@ -135,38 +137,60 @@ def formulas(text: str) -> Iterator[str]:
 def gold_answer(gold: str) -> str:
     """Return the answer of a reference: boxed (adjacent boxes form one list), after ``####``, or the text itself."""
     if _BOX.search(gold):
-        contents, _ = _neighbouring_boxes(gold)
+        contents, _, _ = _neighbouring_boxes(gold)
         return (", ".join(contents) if contents else last_boxed(gold + "}")) or gold
     if "####" in gold or (len(gold) > _WHOLE and _is_prose(gold)):
         return _unboxed(gold) or gold
     return gold
 
 
-def _neighbouring_boxes(text: str) -> tuple[list[str], list[str]]:
-    """Return the contents of the last boxes with nothing but joins between them, and the joins."""
+def _neighbouring_boxes(text: str) -> tuple[list[str], list[str], list[str]]:
+    """Return the contents of the last boxes with nothing but joins between them, the joins, and the boxes' names.
+
+    The name of ``x_1 = \\boxed{2}`` and of ``\\boxed{x = 2}`` is ``x``; others have none. Boxes are items of a list
+    only if the first one is: after ``\\boxed{5}`` a line ``- \\boxed{3}`` is a difference.
+    """
     contents: list[str] = []
     joins: list[str] = []
+    names: list[str] = []
     rest = text
     while (content := last_boxed(rest)) is not None:
-        contents.append(content)
         start = max(rest.rfind("\\boxed"), rest.rfind("\\fbox"))
         before = rest[:start]
+        line = before[max(before.rfind("\n") + 1, start - _LEAD_CHARS) :]
+        contents.append(content)
+        named = _NAME_BEFORE.search(line) or _NAME_WITHIN.match(content)
+        names.append(named[1] if named else "")
         previous = max(before.rfind("\\boxed"), before.rfind("\\fbox"))
-        if len(contents) == 16 or previous < 0:
-            break
-        inner = last_boxed(before)
-        between = before[previous:].partition(inner)[2] if inner else "x"
-        if not _ONLY_JOINS.fullmatch(between):
+        inner = last_boxed(before) if len(contents) < 16 and previous >= 0 else None
+        between = before[previous:].partition(inner)[2] if inner else ""
+        if not inner or not _ONLY_JOINS.fullmatch(between):
+            listed = [at for at, join in enumerate(joins) if _ITEM.search(join)]
+            if listed and not _FIRST_ITEM.fullmatch(line):
+                contents, joins, names = contents[: listed[0] + 1], joins[: listed[0]], names[: listed[0] + 1]
             break
         joins.append(between)
         rest = before
-    return contents[::-1], joins
+    return contents[::-1], joins[::-1], names[::-1]
 
 
+# Each text has only one reading in these patterns: two adjacent ``\s*`` in a repetition would take exponential time.
+_LEAD_CHARS = 80
+_LAYOUT = r"\s|\$|\*\*|\\[()\[\],;: ]|\\q?quad(?![A-Za-z])"
+_VARIABLE, _EQUALS = r"(?:[A-Za-z]|\\[a-z]{2,8})", r"(?:_\{?[0-9]\}?)?\s*(?:&\s*)?="
+_NAME_BEFORE = re.compile(rf"(?<![A-Za-z\\])({_VARIABLE}){_EQUALS}(?:{_LAYOUT})*$")
+_NAME_WITHIN = re.compile(rf"\s*({_VARIABLE}){_EQUALS}")
+_MARKER = (
+    r"(?:(?:[-\u2022\u25e6\u00b7\u2013]|\*(?!\*)|(?:\*\*)?\(?(?:[0-9]{1,2}|[A-Ha-h]|[ivx]{1,4})[.)](?:\*\*)?)(?=[ \t])"
+    r"|\\item(?![A-Za-z]))"
+)
+_ITEM = re.compile(rf"(?<=\n)[ \t]{{0,12}}{_MARKER}")
+_FIRST_ITEM = re.compile(rf"[ \t]{{0,12}}{_MARKER}(?:{_LAYOUT}|{_VARIABLE}{_EQUALS})*")
 _JOIN = re.compile(r",|;|and|or")
 _ONLY_JOINS = re.compile(
-    r"\}?(?:\s|\$|\\[()\[\],;: ]|\\q?quad(?![A-Za-z])|\\(?:text|textrm|mathrm|mbox)\s*\{\s*(?:and|or|,|;)?\s*\}"
-    r"|,|;|and|or|\+|[A-Za-z](?:_\{?[0-9]\}?)?\s*=)*"
+    rf"\}}?(?:{_ITEM.pattern}|\.(?=[ \t$*]{{0,8}}\n\s{{0,12}}{_MARKER})|{_LAYOUT}|\\\\|&"
+    r"|\\(?:text|textrm|mathrm|mbox)\s*\{\s*(?:(?:and|or|,|;)\s*)?\}"
+    rf"|,|;|and|or|\+|{_VARIABLE}{_EQUALS})*"
 )
 
 

@@ -90,7 +90,8 @@ def grade_math(
         response: The model's raw reply.
         gold: The reference: an answer, or a solution that boxes it or ends in ``#### answer``.
         extract: ``"boxed"`` only uses the last ``\boxed{}`` after the last closed ``</think>``, with those directly
-            before it: boxes joined by a comma, "and" or "or" are one list, which is right only as a whole. ``"any"``
+            before it: boxes joined by a comma, "and" or "or", or that are the items of a list, are one list, which is
+            right only as a whole; items with different names (``x =``, ``y =``) only if gold is a list. ``"any"``
             falls back to ``#### x``, "the answer is x", the last formula, the last number; a reply that ends in a loop
             only has the answer that the loop states each time. ``"answer_line"``: what the last line ``Answer: x``
             states. ``"last_number"``: the last number of the reply.

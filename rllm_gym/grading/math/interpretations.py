@@ -37,7 +37,7 @@ _TUPLE = re.compile(r"\(\s*(?:[a-z]|-?[0-9]+)(?:\s*,\s*(?:[a-z]|-?[0-9]+))+\s*\)
 """``(a, b)`` in the text of an option: ``b)`` is no option."""
 _UNIONS = re.compile(r"(?<=[)\]}])\s*U\s*(?=[(\[\\{])")
 _ANY_INTEGER = re.compile(
-    r"(?<=[^ ,])(?:\s|,|\\text\{\s*(?:where|for|with)?\s*\})*[(\s][klmnp]\s*\\in\s*\\mathbb\s*\{?Z\}?\)?$"
+    r"(?<=[^ ,])(?:\s|,|\\text\{\s*(?:(?:where|for|with)\s*)?\})*[(\s][klmnp]\s*\\in\s*\\mathbb\s*\{?Z\}?\)?$"
 )
 """``, k \\in \\mathbb{Z}`` at the end of a periodic solution, which answers and gold answers often leave out."""
 _IS = re.compile(

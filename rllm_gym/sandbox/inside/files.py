@@ -70,9 +70,9 @@ class ReadBudget:
         if self.names > self.max_names:
             raise FileTooLarge(f"the paths of the tree have more than {self.max_names} characters together")
         if self.files > self.max_files:
-            raise FileTooLarge(f"the tree has more than {self.max_files} files; remove some, or raise max_files")
+            raise FileTooLarge(f"the tree has more than {self.max_files} files")
         if self.bytes > self.max_bytes:
-            raise FileTooLarge(f"the tree has more than {self.max_bytes} bytes ({path!r} went over); raise max_bytes")
+            raise FileTooLarge(f"the tree has more than {self.max_bytes} bytes ({path!r} went over)")
 
 
 # Single paths
@@ -253,13 +253,13 @@ def _content(directory: int, name: bytes, path: str, max_bytes: int) -> bytes:
         if not stat.S_ISREG(status.st_mode):
             raise OSError(errno.EINVAL, "not a regular file", path)
         if status.st_size > max_bytes:
-            raise FileTooLarge(f"{path!r} has {status.st_size} bytes; at most {max_bytes} were asked for")
+            raise FileTooLarge(f"{path!r} has {status.st_size} bytes; at most {max_bytes} are read")
         pieces, left = [], max_bytes + 1
         while left and (piece := os.read(fd, min(left, 1 << 20))):
             pieces.append(piece)
             left -= len(piece)
         if not left:
-            raise FileTooLarge(f"{path!r} has more than {max_bytes} bytes; at most {max_bytes} were asked for")
+            raise FileTooLarge(f"{path!r} has more than {max_bytes} bytes; at most {max_bytes} are read")
         return b"".join(pieces)
     finally:
         os.close(fd)

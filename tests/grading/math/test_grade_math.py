@@ -188,6 +188,62 @@ def test_boxes_that_are_joined_are_one_answer():
         assert grade_math(response, gold).correct is right, (response[:80], gold)
 
 
+def test_boxes_that_are_the_items_of_a_list_are_one_answer():
+    for first, second in (
+        ("- ", "- "), ("* ", "* "), ("\u2022 ", "\u2022 "), ("1. ", "2. "), ("1) ", "2) "), ("(a) ", "(b) "),
+        ("(i) ", "(ii) "), ("  - ", "  - "), ("- **", "- **"), ("**(a)** ", "**(b)** "), (r"\item ", r"\item "),
+    ):  # fmt: skip
+        for before, after in (
+            ("$", "$"),
+            ("", ""),
+            (r"\(", r"\)."),
+            ("$x = ", "$"),
+            ("$x_1 = ", "$,"),
+            ("x = $", "$;"),
+        ):
+            bold = "**" if first.endswith("**") else ""
+            items = [f"{mark}{before}\\boxed{{{value}}}{after}{bold}" for mark, value in ((first, 2), (second, 3))]
+            for response in ("\n".join(items), "So x is 2 or 3:\n\n" + "\n\n".join(items) + "\n\nBoth are roots."):
+                for gold, right in (
+                    ("2, 3", True),
+                    (r"\{3, 2\}", True),
+                    ("3", False),
+                    ("2", False),
+                    ("2, 3, 5", False),
+                ):
+                    assert grade_math(response, gold).correct is right, (response, gold)
+    for response, gold, right in [
+        ("- $\\boxed{2}$,\n- $\\boxed{3}$, and\n- $\\boxed{5}$", "2,3,5", True),
+        ("- $\\boxed{2}$ and $\\boxed{3}$\n- $\\boxed{5}$", "2,3,5", True),
+        ("- $\\boxed{x = 2}$\n- $\\boxed{x = 3}$", "2,3", True),
+        ("- $\\boxed{(2,2)}$\n- $\\boxed{(6,2)}$", "(2,2),(6,2)", True),
+        ("- $\\boxed{42}$\n- $\\boxed{42}$", "42", True),
+        # The last box counts after steps and intermediate results.
+        ("- $x = \\boxed{2}$\n- $y = \\boxed{3}$", "3", True),
+        ("- $x = \\boxed{2}$\n- $y = \\boxed{3}$", "2", False),
+        ("- $\\boxed{x = 2}$\n- $\\boxed{y = 3}$", "3", True),
+        ("- $x = \\boxed{2}$\n- $y = \\boxed{3}$", "2,3", True),
+        ("1. $1 + 1 = \\boxed{2}$\n2. $2 + 1 = \\boxed{3}$", "3", True),
+        ("1. $1 + 1 = \\boxed{2}$\n2. $2 + 1 = \\boxed{3}$", "2,3", False),
+        ("Step 1: $\\boxed{2}$\nStep 2: $\\boxed{3}$", "3", True),
+        ("First $\\boxed{2}$.\nThen $\\boxed{3}$", "2,3", False),
+        ("- $\\boxed{2}$ is too small.\n- $\\boxed{3}$", "3", True),
+        ("- $\\boxed{2}$ is too small.\n- $\\boxed{3}$", "2,3", False),
+        ("- $\\boxed{2}$\n- $\\boxed{3}$\n\nThe sum is $\\boxed{5}$.", "5", True),
+        ("- $\\boxed{2}$\n- $\\boxed{3}$\n\nThe sum is $\\boxed{5}$.", "2,3", False),
+        # Only a list begins with an item: these are differences and a text.
+        ("$$\\boxed{5}\n- \\boxed{3}$$", "5,3", False),
+        ("It is $\\boxed{5}\n- \\boxed{3}\n- \\boxed{2}$", "5,3,2", False),
+        ("We try $\\boxed{2}$:\n- $\\boxed{3}$", "2,3", False),
+        ("\n".join(f"- $\\boxed{{{number}}}$" for number in range(2, 9)), "8", False),
+        (r"\begin{align*} x &= \boxed{2} \\ x &= \boxed{3} \end{align*}", "2,3", True),
+        (r"\begin{align*} x &= \boxed{2} \\ y &= \boxed{3} \end{align*}", "3", True),
+        (r"**\boxed{2}** or **\boxed{3}**", "2,3", True),
+        (r"**\boxed{2}** or **\boxed{3}**", "3", False),
+    ]:
+        assert grade_math(response, gold).correct is right, (response, gold)
+
+
 def test_degrees_equal_radians_only_on_request_and_if_marked():
     for gold, answer, right in [
         (r"\frac{\pi}{3}", r"60^\circ", True),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import inspect
+import itertools
 import os
 import subprocess
 import sys
@@ -137,6 +138,17 @@ def test_a_hostile_gold_answer_costs_at_most_the_deadline_too():
     for name, gold in HOSTILE.items():
         if "42" not in gold:
             assert not grade_math(r"\boxed{42}", gold, timeout=SHORT_TIMEOUT).correct, name
+
+
+def test_what_is_between_boxes_is_read_in_linear_time():
+    pieces = (
+        *("\n", "  ", "- ", "1. ", "(iv) ", r"\item", "\\ ", "\\\\", "&", "$", "x", "x_1 =", "x  =", "and", ",", "."),
+        *("**", "}", "+", r"\text{ }", r"\text { and }", r"\quad", r"\alpha ="),
+    )
+    for first, second in itertools.product(pieces, pieces):
+        for end in ("", "Q"):  # with the letter they are not joined
+            between = (first + second) * 500 + end
+            assert not grade_math(f"- \\boxed{{1}}{between}\\boxed{{2}}", "3").correct
 
 
 def test_a_hang_is_a_timeout_and_a_wrong_answer_but_not_a_fault():

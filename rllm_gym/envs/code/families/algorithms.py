@@ -464,8 +464,8 @@ ALGORITHMS: dict[str, tuple[Source, ...]] = {
         Source(links_until_joined, (("n", "number"), ("links", "lists")), "number", "There are `n` (up to 25,000) "
                "points, numbered from 0 to n - 1. `links` lists two-way connections [a, b]. Points that are connected, "
                "directly or through others, form a group.", "Add the connections in their order. Find how many are "
-               "added until there are at most {left} groups: 0 if there are that few at the start, -1 if there are "
-               "more in the end.", _links, ((1, []), (2, [[0, 0]]), (200, [[0, 1]])), {"left": range(1, 130)}, 6,
+               "added until the number of groups is at most {left}: 0 if it is so at the start, -1 if it is greater "
+               "in the end.", _links, ((1, []), (2, [[0, 0]]), (200, [[0, 1]])), {"left": range(1, 130)}, 6,
                _many_links),
         Source(distance_total, (("n", "number"), ("roads", "lists")), "number", "There are `n` (up to 22,000) towns, "
                "numbered from 0 to n - 1. `roads` lists two-way roads as [a, b, length].", "Find the sum of the "
@@ -485,15 +485,15 @@ ALGORITHMS: dict[str, tuple[Source, ...]] = {
     ),
     "palindromes": (
         Source(palindrome_count, (("text", "text"),), "number", "`text` is a string of up to 30,000 letters.", "Find "
-               "the number of substrings of `text` with at least {least} letters that read the same forwards and "
+               "the number of substrings of `text` with a length of at least {least} that read the same forwards and "
                "backwards; equal substrings at different places count separately.", _text, (("a",), ("aaaa",)),
                {"least": range(1, 130)}, 8, _long_text),
     ),
     "subsets": (
         Source(affordable_subsets, (("prices", "numbers"), ("budget", "number")), "number", "`prices` is a list of up "
-               "to 31 positive integers.", "Find the number of ways to choose some of the elements of `prices` (or "
-               "none) with a total of at most `budget`, modulo {modulus}.", _prices, (([], 5), ([3, 3], 3)), _MODULI,
-               8, _many_prices),
+               "to 31 positive integers, `budget` an integer.", "Find the number of ways to choose some of the "
+               "elements of `prices` (or none) with a total of at most `budget`, modulo {modulus}.", _prices,
+               (([], 5), ([3, 3], 3)), _MODULI, 8, _many_prices),
     ),
     "recurrences": (
         Source(far_term, (("n", "number"),), "number", "`n` is an integer from 0 to 10^15.", "A sequence begins with "

@@ -75,7 +75,9 @@ def fraction_sums(rng: random.Random, difficulty: int) -> Problem:
 def fraction_products(rng: random.Random, difficulty: int) -> Problem:
     """Draw a product or a quotient of two fractions."""
     limit = (9, 12, 20, 40, 99)[difficulty - 1]
-    a, b = (Fraction(rng.randint(1, limit), rng.randint(2, limit)) for _ in range(2))
+    a = b = Fraction(1)
+    while 1 in (a, b):
+        a, b = (Fraction(rng.randint(1, limit), rng.randint(2, limit)) for _ in range(2))
     if rng.random() < 0.5:
         return f"What is {fraction(a)} times {fraction(b)}? Give an integer or a fraction.", fraction(a * b)
     return f"What is {fraction(a)} divided by {fraction(b)}? Give an integer or a fraction.", fraction(a / b)
@@ -84,7 +86,9 @@ def fraction_products(rng: random.Random, difficulty: int) -> Problem:
 def percentages(rng: random.Random, difficulty: int) -> Problem:
     """Ask for a percentage of a number; the answer is always a whole number."""
     step = (10, 5, 5, 2, 1)[difficulty - 1]
-    percent = step * rng.randint(1, 100 // step - 1 if difficulty < 3 else 200 // step)
+    percent = 100
+    while percent == 100:
+        percent = step * rng.randint(1, 100 // step - 1 if difficulty < 3 else 200 // step)
     base = (100 // step) * rng.randint(2, (200, 400, 400, 200, 400)[difficulty - 1])
     return f"What is {percent}% of {base}?", str(percent * base // 100)
 

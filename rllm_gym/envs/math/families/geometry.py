@@ -85,7 +85,9 @@ def boxes(rng: random.Random, difficulty: int) -> Problem:
 def distances(rng: random.Random, difficulty: int) -> Problem:
     """Ask for the square of the distance between two points."""
     limit = (9, 20, 50, 200, 999)[difficulty - 1]
-    ax, ay, bx, by = (rng.randint(-limit, limit) for _ in range(4))
+    ax = ay = bx = by = 0
+    while (ax, ay) == (bx, by):
+        ax, ay, bx, by = (rng.randint(-limit, limit) for _ in range(4))
     return (
         f"What is the square of the distance between the points $({ax}, {ay})$ and $({bx}, {by})$?",
         str((ax - bx) ** 2 + (ay - by) ** 2),

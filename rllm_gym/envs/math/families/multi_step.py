@@ -13,8 +13,10 @@ from math import comb, gcd, isqrt, lcm
 from rllm_gym.envs.math.families.notation import Generator, Problem, fraction, listing, nonzero, polynomial, terms
 
 _NAMES = ("Ada", "Ben", "Carla", "Daniel", "Elena", "Farid", "Grace", "Hugo", "Ines", "Jonas", "Kofi", "Lena")
-_COLOURS = ("red", "blue", "green", "white", "black", "yellow")
+_PROFESSIONS = ("teachers", "lawyers", "doctors", "nurses", "pilots", "farmers", "bakers", "painters")
+_COLORS = ("red", "blue", "green", "white", "black", "yellow")
 _LETTERS = "abcdefgh"
+_RATIONAL = "Give an integer or a fraction."
 
 
 def _level(difficulty: int) -> int:
@@ -41,7 +43,11 @@ def least_with_remainders(rng: random.Random, difficulty: int) -> Problem:
 def counted_multiples(rng: random.Random, difficulty: int) -> Problem:
     """Ask how many integers are divisible by one or another number, but not by a third."""
     limit = rng.randint(150, (400, 900, 2_500)[_level(difficulty)])
-    first, second, third = rng.sample((2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12), 3)
+    while True:
+        first, second, third = rng.sample((2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12), 3)
+        # Each condition must exclude or add something: "by 2 or by 10" is "by 2", and "by 12, but not by 3" is nothing.
+        if first % second and second % first and (difficulty == 6 or (first % third and second % third)):
+            break
     if difficulty == 6:
         count = sum(number % first == 0 or number % second == 0 for number in range(1, limit + 1))
         return f"How many positive integers up to {limit} are divisible by {first} or by {second}?", str(count)
@@ -157,15 +163,15 @@ def pairwise_sums(rng: random.Random, difficulty: int) -> Problem:
 
 
 def no_two_adjacent(rng: random.Random, difficulty: int) -> Problem:
-    """Ask for the number of rows of balls in which no two of one colour are adjacent."""
-    colours = rng.sample(_COLOURS, 3)
+    """Ask for the number of rows of balls in which no two of one color are adjacent."""
+    colors = rng.sample(_COLORS, 3)
     first = rng.randint(5, 18) if difficulty == 6 else rng.randint(2, 4 + _level(difficulty))
     second = 0 if difficulty == 6 else rng.randint(2, 6 + _level(difficulty))
     apart = rng.randint(2, min(6, first + second))
-    counts = [f"{first} {colours[0]}", *([f"{second} {colours[1]}"] if second else []), f"{apart} {colours[2]}"]
+    counts = [f"{first} {colors[0]}", *([f"{second} {colors[1]}"] if second else []), f"{apart} {colors[2]}"]
     return (
-        f"In how many ways can {listing(counts)} balls be put in a row so that no two {colours[2]} balls are next to "
-        "each other? Balls of the same colour are identical.",
+        f"In how many ways can {listing(counts)} balls be put in a row so that no two {colors[2]} balls are next to "
+        "each other? Balls of the same color are identical.",
         str(comb(first + second, first) * comb(first + second + 1, apart)),
     )
 
@@ -183,7 +189,7 @@ def avoiding_paths(rng: random.Random, difficulty: int) -> Problem:
 
 def committees_at_least(rng: random.Random, difficulty: int) -> Problem:
     """Ask for the number of committees with a least number of members of one kind."""
-    first, second = rng.sample(("women", "men", "teachers", "parents", "doctors", "nurses", "pilots", "farmers"), 2)
+    first, second = rng.sample(_PROFESSIONS, 2)
     chosen_from, others = (rng.randint(5, (12, 12, 10)[_level(difficulty)]) for _ in range(2))
     size = rng.randint(3, (3, 4, 5)[_level(difficulty)])
     least = rng.randint(1, size - 1)
@@ -205,7 +211,7 @@ def bounded_solutions(rng: random.Random, difficulty: int) -> Problem:
     """Ask for the number of solutions of a sum in integers with lower bounds."""
     count = (3, 4, 4)[_level(difficulty)]
     bounds = [rng.randint(0, 3 + _level(difficulty)) for _ in range(count)]
-    free = rng.randint(5, (40, 40, 18)[_level(difficulty)])
+    free = rng.randint(6, (40, 40, 18)[_level(difficulty)])  # more than the upper bound of difficulty 8 leaves to x
     letters = "xyzw"[:count]
     least = listing([f"${letter} \\ge {bound}$" for letter, bound in zip(letters, bounds)])
     if difficulty == 8:
@@ -224,17 +230,18 @@ def bounded_solutions(rng: random.Random, difficulty: int) -> Problem:
 
 def dice_sums(rng: random.Random, difficulty: int) -> Problem:
     """Ask for the probability of a sum of dice."""
-    chance = Fraction(0)
-    while chance.denominator < 15:  # otherwise a few simple fractions would be frequent
+    chance, least, divisor = Fraction(0), 0, 0
+    # Otherwise a few simple fractions would be frequent, and "at least 5 or divisible by 7" would be "at least 5".
+    while chance.denominator < 15 or least <= divisor:
         faces = [rng.randint(4, (12, 12, 8)[_level(difficulty)]) for _ in range((2, 2, 3)[_level(difficulty)])]
         sums = [0]
         for face in faces:
             sums = [total + value for total in sums for value in range(1, face + 1)]
         least = rng.randint(len(faces) + 2, sum(faces) - 1)
-        event, divisor = f"at least {least}", rng.randint(3, 7)
-        if difficulty > 6:
+        event, divisor = f"at least {least}", rng.randint(3, 7) if difficulty > 6 else 0
+        if divisor:
             event += f" or divisible by {divisor}"
-        good = sum(total >= least or (difficulty > 6 and total % divisor == 0) for total in sums)
+        good = sum(total >= least or (divisor > 0 and total % divisor == 0) for total in sums)
         chance = Fraction(good, len(sums))
     return (
         f"{'Two' if len(faces) == 2 else 'Three'} fair dice have sides numbered from 1, one up to "
@@ -244,8 +251,8 @@ def dice_sums(rng: random.Random, difficulty: int) -> Problem:
     )
 
 
-def draws_of_a_colour(rng: random.Random, difficulty: int) -> Problem:
-    """Ask for the probability of a number of balls of one colour, without replacement."""
+def draws_of_a_color(rng: random.Random, difficulty: int) -> Problem:
+    """Ask for the probability of a number of balls of one color, without replacement."""
     drawn, exactly, chance = (2, 3, 4)[_level(difficulty)], rng.random() < 0.5, Fraction(0)
     least = rng.randint(1, drawn - 1)
     while chance.denominator < 15:
@@ -253,11 +260,11 @@ def draws_of_a_colour(rng: random.Random, difficulty: int) -> Problem:
         ways = {kept: comb(good, kept) * comb(bad, drawn - kept) for kept in range(drawn + 1)}
         favourable = ways[least] if exactly else sum(ways[kept] for kept in range(least, drawn + 1))
         chance = Fraction(favourable, comb(good + bad, drawn))
-    kept, other = rng.sample(_COLOURS, 2)
+    kept, other = rng.sample(_COLORS, 2)
     return (
-        f"A bag holds {good} {kept} and {bad} {other} balls. {drawn} balls are drawn without being put back. What is "
-        f"the probability that {'exactly' if exactly else 'at least'} {least} of them {'is' if least == 1 else 'are'} "
-        f"{kept}? Give a fraction.",
+        f"A bag holds {good} {kept} and {bad} {other} balls. {drawn} balls are drawn at random without replacement. "
+        f"What is the probability that {'exactly' if exactly else 'at least'} {least} of them "
+        f"{'is' if least == 1 else 'are'} {kept}? Give a fraction.",
         fraction(chance),
     )
 
@@ -276,7 +283,11 @@ def polygon_areas(rng: random.Random, difficulty: int) -> Problem:
         lower = [(x, rng.randint(-limit, -1)) for x in steps[1:-1][middle:]]
         points = [(steps[0], 0), *sorted(lower), (steps[-1], 0), *sorted(upper, reverse=True)]
         area = Fraction(sum(a * d - b * c for (a, b), (c, d) in zip(points, points[1:] + points[:1])), 2)
-        if area:
+        # Three points on a line would have a corner where there is none.
+        if all(
+            (c - a) * (f - b) != (e - a) * (d - b)
+            for (a, b), (c, d), (e, f) in zip(points, points[1:] + points[:1], points[2:] + points[:2])
+        ):
             break
     named = ", ".join(f"({x}, {y})" for x, y in points)
     return f"What is the area of the polygon with the corners {named}, in this order?", fraction(abs(area))
@@ -293,7 +304,7 @@ def chords(rng: random.Random, difficulty: int) -> Problem:
         if square > 0:
             break
     return (
-        f"The line ${terms([(a, 'x'), (b, 'y')])} = {c}$ cuts the circle with the centre ({h}, {k}) and the radius "
+        f"The line ${terms([(a, 'x'), (b, 'y')])} = {c}$ cuts the circle with center ({h}, {k}) and radius "
         f"{radius} in two points. What is the square of the distance between these points?",
         fraction(square),
     )
@@ -322,8 +333,9 @@ def inside_points(rng: random.Random, difficulty: int) -> Problem:
 def second_order_terms(rng: random.Random, difficulty: int) -> Problem:
     """Ask for a term of a recurrence of second order, or for its remainder."""
     first, second = rng.randint(1, 9), rng.randint(1, 9)
-    p, q = rng.randint(1, 3), nonzero(rng, -3, 4)
-    n = rng.randint(5, (6, 7, 30)[_level(difficulty)])
+    # At difficulty 8 a remainder is asked for, which is only clear of positive numbers.
+    p, q = rng.randint(1, 3), nonzero(rng, 1 if difficulty == 8 else -3, 4)
+    n = rng.randint((5, 5, 12)[_level(difficulty)], (6, 7, 30)[_level(difficulty)])
     values = [first, second]
     while len(values) < n:
         values.append(p * values[-1] + q * values[-2])
@@ -338,8 +350,8 @@ def second_order_terms(rng: random.Random, difficulty: int) -> Problem:
 def selected_sums(rng: random.Random, difficulty: int) -> Problem:
     """Ask for the sum of the terms of an arithmetic sequence with a given remainder."""
     first, step = rng.randint(2, 20), rng.randint(2, 9)
-    count = rng.randint(8, (12, 20, 40)[_level(difficulty)])
-    divisor = rng.choice([one for one in (2, 3, 4, 5, 7) if gcd(one, step) == 1] or [11])
+    count = rng.randint((8, 15, 15)[_level(difficulty)], (12, 24, 40)[_level(difficulty)])
+    divisor = rng.choice([one for one in (2, 3, 4, 5, 7) if gcd(one, step) == 1])
     values = [first + step * at for at in range(count)]
     last = values[-1]
     if difficulty == 6:
@@ -374,19 +386,19 @@ def shared_work(rng: random.Random, difficulty: int) -> Problem:
     )
     if difficulty == 6:
         return (
-            f"{text} Then {second} joins. How many hours do both still need? Give a fraction.",
+            f"{text} Then {second} joins. How many more hours do they need? {_RATIONAL}",
             fraction(left / (Fraction(1, a) + Fraction(1, b))),
         )
     text += f" Then {second} joins, and both work for {together} hour{'s' * (together > 1)}."
     if difficulty == 7:
         return (
-            f"{text} Then {first} leaves. How many hours does {second} still need? Give a fraction.",
+            f"{text} Then {first} leaves. How many more hours does {second} need? {_RATIONAL}",
             fraction(left * b),
         )
     slow = rng.choice((2, 3, 4))
     return (
-        f"{text} Then {first} leaves, and {second}, who is tired, needs {slow} times as long for everything from then "
-        f"on. How many hours does {second} still need? Give a fraction.",
+        f"{text} Then {first} leaves, and {second}, now tired, needs {slow} times as long as before for the same work. "
+        f"How many more hours does {second} need? {_RATIONAL}",
         fraction(left * b * slow),
     )
 
@@ -395,19 +407,21 @@ def mixtures(rng: random.Random, difficulty: int) -> Problem:
     """Ask for the concentration after mixing and replacing."""
     x, y = rng.randint(2, 12), rng.randint(2, 12)
     p, q = rng.sample(range(5, 95, 5), 2)
-    salt, volume = Fraction(x * p + y * q, 100), Fraction(x + y)
-    text = f"{x} liters of a solution with {p} percent of salt are mixed with {y} liters of one with {q} percent."
+    acid, volume = Fraction(x * p + y * q, 100), Fraction(x + y)
+    text = (
+        f"{x} liters of a solution that is {p} percent acid are mixed with {y} liters of one that is {q} percent acid."
+    )
     if difficulty > 6:
         out = rng.randint(1, x + y - 1)
-        salt *= 1 - Fraction(out, x + y)
+        acid *= 1 - Fraction(out, x + y)
         text += (
             f" Then {out} liter{'s' * (out > 1)} of the mixture {'are' if out > 1 else 'is'} replaced by pure water."
         )
     if difficulty == 8:
         more = rng.randint(1, 9)
-        salt, volume = salt + more, volume + more
-        text += f" At last {more} liter{'s' * (more > 1)} of pure salt {'are' if more > 1 else 'is'} added."
-    return f"{text} How many percent of the result are salt? Give a fraction.", fraction(100 * salt / volume)
+        acid, volume = acid + more, volume + more
+        text += f" Finally, {more} liter{'s' * (more > 1)} of pure acid {'are' if more > 1 else 'is'} added."
+    return f"{text} What percentage of the result is acid? {_RATIONAL}", fraction(100 * acid / volume)
 
 
 def catching_up(rng: random.Random, difficulty: int) -> Problem:
@@ -415,27 +429,20 @@ def catching_up(rng: random.Random, difficulty: int) -> Problem:
     first, second = rng.sample(_NAMES, 2)
     slow, delay = rng.randint(3, 20), rng.randint(2, 6)
     fast = slow + rng.randint(2, 12)
+    rest, head = (rng.randint(1, delay - 1), rng.randint(2, 9)) if difficulty > 6 else (0, 0)
+    head = head if difficulty == 8 else 0
     text = (
-        f"{first} leaves a town at {slow} kilometers per hour. {delay} hours later {second} follows on the same road "
-        f"at {fast} kilometers per hour."
+        f"{first} sets out at {slow} kilometers per hour. {delay} hours later {second} follows on the same road at "
+        f"{fast} kilometers per hour, from {f'a point {head} kilometers farther back' if head else 'the same point'}."
     )
-    if difficulty == 6:
-        return f"{text} After how many kilometers does {second} catch {first}? Give a fraction.", fraction(
-            fast * Fraction(slow * delay, fast - slow)
-        )
-    rest = rng.randint(1, delay - 1)
-    text += f" Before {second} leaves, {first} rests for {rest} hour{'s' * (rest > 1)}."
-    lead = slow * (delay - rest)
-    if difficulty == 7:
-        return f"{text} After how many kilometers does {second} catch {first}? Give a fraction.", fraction(
-            fast * Fraction(lead, fast - slow)
-        )
-    head = rng.randint(1, 3)
-    text += f" {first} also had a start of {head} kilometer{'s' * (head > 1)}."
-    return (
-        f"{text} How many hours after {first} left does {second} catch {first}? Give a fraction.",
-        fraction(delay + Fraction(lead + head, fast - slow)),
-    )
+    if rest:
+        text += f" Before {second} sets out, {first} rests for {rest} hour{'s' * (rest > 1)}."
+    hours = Fraction(slow * (delay - rest) + head, fast - slow)
+    if difficulty < 8:
+        text += f" How many kilometers has {second} traveled when {second} catches up with {first}?"
+        return f"{text} {_RATIONAL}", fraction(fast * hours)
+    text += f" How many hours after {first} set out does {second} catch up with {first}?"
+    return f"{text} {_RATIONAL}", fraction(delay + hours)
 
 
 # Chains of definitions
@@ -484,7 +491,7 @@ def _common_divisor(rng: random.Random, name: str, value: int) -> tuple[str, int
 
 def _digit_sum(rng: random.Random, name: str, value: int) -> tuple[str, int]:
     factor = rng.randint(11, 99)
-    return f"the sum of the digits of ${factor}{name}$", sum(map(int, str(factor * value)))
+    return f"the sum of the digits of ${factor} \\cdot {name}$", sum(map(int, str(factor * value)))
 
 
 def _square_root(rng: random.Random, name: str, value: int) -> tuple[str, int]:
@@ -522,7 +529,7 @@ MULTI_STEP_FAMILIES: dict[str, tuple[Generator, ...]] = {
     "sequences": (second_order_terms, selected_sums),
     "combinatorics": (no_two_adjacent, avoiding_paths, committees_at_least, bounded_solutions),
     "geometry": (polygon_areas, chords, inside_points),
-    "probability": (dice_sums, draws_of_a_colour),
+    "probability": (dice_sums, draws_of_a_color),
     "chains": (chains,),
 }
 """Generators of difficulty 6 to 8 by family."""

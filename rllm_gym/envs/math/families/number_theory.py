@@ -13,14 +13,18 @@ _SIZES = (99, 999, 9_999, 99_999, 999_999)
 def greatest_divisors(rng: random.Random, difficulty: int) -> Problem:
     """Ask for the greatest common divisor of two numbers, seldom 1."""
     common = rng.randint(1, (12, 30, 60, 120, 300)[difficulty - 1])
-    a, b = (common * rng.randint(2, (12, 40, 90, 300, 999)[difficulty - 1]) for _ in range(2))
+    a = b = 0
+    while a == b:
+        a, b = (common * rng.randint(2, (12, 40, 90, 300, 999)[difficulty - 1]) for _ in range(2))
     return f"What is the greatest common divisor of {a} and {b}?", str(gcd(a, b))
 
 
 def least_multiples(rng: random.Random, difficulty: int) -> Problem:
     """Ask for the least common multiple of two or three numbers."""
     limit = (60, 90, 120, 240, 600)[difficulty - 1]
-    numbers = [rng.randint(2, limit) for _ in range(2 if difficulty < 4 else 3)]
+    numbers: list[int] = []
+    while len({*numbers}) < (2 if difficulty < 4 else 3):
+        numbers = [rng.randint(2, limit) for _ in range(2 if difficulty < 4 else 3)]
     named = f"{', '.join(map(str, numbers[:-1]))} and {numbers[-1]}"
     return f"What is the least common multiple of {named}?", str(lcm(*numbers))
 
@@ -34,9 +38,11 @@ def remainders(rng: random.Random, difficulty: int) -> Problem:
 
 def power_remainders(rng: random.Random, difficulty: int) -> Problem:
     """Ask for the remainder of a power."""
-    base = rng.randint(2, (20, 30, 50, 99, 199)[difficulty - 1])
-    exponent = rng.randint(2, (9, 30, 99, 499, 2_024)[difficulty - 1])
-    modulus = rng.randint(3, (19, 29, 49, 99, 499)[difficulty - 1])
+    base = modulus = 1
+    while base % modulus < 2:  # otherwise every power has the same remainder
+        base = rng.randint(2, (20, 30, 50, 99, 199)[difficulty - 1])
+        exponent = rng.randint(2, (9, 30, 99, 499, 2_024)[difficulty - 1])
+        modulus = rng.randint(3, (19, 29, 49, 99, 499)[difficulty - 1])
     return f"What is the remainder when ${base}^{{{exponent}}}$ is divided by {modulus}?", str(
         pow(base, exponent, modulus)
     )

@@ -39,12 +39,12 @@ def committees(rng: random.Random, difficulty: int) -> Problem:
 
 def arrangements(rng: random.Random, difficulty: int) -> Problem:
     """Ask how many different orders the letters of a row have."""
-    length = difficulty + 3
-    row = [rng.choice("ABCDEFGHKLMNPRST"[: 8 + 2 * difficulty]) for _ in range(length)]
-    if rng.random() < 0.6:
-        row[0] = row[-1]
-    rng.shuffle(row)
-    count = factorial(length)
+    # Lengths and repetitions vary: of letters that are all different, the answer would be the same number each time.
+    row: list[str] = []
+    while len({*row}) < 2:
+        letters = rng.sample("ABCDEFGHKLMNPRST", difficulty + 3)
+        row = [rng.choice(letters) for _ in range(rng.randint(difficulty + 2, difficulty + 4))]
+    count = factorial(len(row))
     for repeated in Counter(row).values():
         count //= factorial(repeated)
     return f"How many different arrangements do the letters of {''.join(row)} have?", str(count)
