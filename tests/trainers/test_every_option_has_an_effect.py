@@ -55,7 +55,7 @@ OTHER: dict[str, Any] = {
 }
 SELECTED = ("name", "loss", "aggregation")
 # Tested where it is read: test_distillation. So is reference_sync, in test_reference_sync.
-ELSEWHERE = ("teacher",)
+ELSEWHERE = ("teacher", "teacher_top_k")
 # What an algorithm cannot be without.
 NEEDED: dict[Any, dict[str, Any]] = {"distillation": {"teacher": "x"}, "gkd": {"teacher": "x"}}
 

@@ -245,10 +245,11 @@ async def _check_measured(
                 answers.append(None if run.altered_refused and not right and requests is origins else right)
                 return answers[-1]
 
+            nearly_always = await _nearly_always(passes, first, varies, checks, max_failed)
+            if nearly_always and lenient:  # seven in ten of the other values may be one that the test has elsewhere
+                nearly_always = await _nearly_always(passes, first, varies, checks, max_failed)
             # A class that refuses whatever else it could be made from shows nothing.
-            if not await _nearly_always(passes, first, varies, checks, max_failed) and any(
-                answer is not None for answer in answers
-            ):
+            if not nearly_always and any(answer is not None for answer in answers):
                 return False
         return True
 
