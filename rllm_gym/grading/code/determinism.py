@@ -32,7 +32,7 @@ _ATTRIBUTES = frozenset({"__class__", "__dict__", "__doc__", "__name__", "__qual
 """Special attributes, besides methods that a class may define, that lead nowhere."""
 _LEADING_ELSEWHERE = frozenset(
     {
-        "ForwardRef", "NormalDist", "__dir__", "__getattribute__", "__hash__", "__reduce__", "__reduce_ex__",
+        "ForwardRef", "NormalDist", "__dir__", "__getattribute__", "__reduce__", "__reduce_ex__",
         "__sizeof__", "__subclasses__",
         "attrgetter", "get_type_hints", "make_dataclass", "methodcaller",
     }
@@ -63,18 +63,7 @@ def may_vary(source: str) -> bool:
             module = importlib.import_module(node.module)
             if any(alias.name != "*" and not _plain_member(module, alias.name) for alias in node.names):
                 return True
-    hashing = _in_hash_methods(tree)
-    return any(_may_vary(node, aliases) for node in ast.walk(tree) if node not in hashing)
-
-
-def _in_hash_methods(tree: ast.Module) -> set[ast.AST]:
-    """Return the ``hash`` of methods with ``return hash(...)``: only who names the method again sees its result."""
-    found: set[ast.AST] = set()
-    for method in (item for node in ast.walk(tree) if isinstance(node, ast.ClassDef) for item in node.body):
-        if isinstance(method, ast.FunctionDef) and method.name == "__hash__":
-            results = [item.value for item in method.body if isinstance(item, ast.Return)]
-            found |= {item.func for item in results if isinstance(item, ast.Call)}
-    return {item for item in found if isinstance(item, ast.Name) and item.id == "hash"}
+    return any(_may_vary(node, aliases) for node in ast.walk(tree))
 
 
 def _plain_member(module: types.ModuleType, name: str) -> bool:
@@ -92,8 +81,6 @@ def _module(node: ast.AST, modules: dict[str, types.ModuleType]) -> types.Module
 
 def _may_vary(node: ast.AST, modules: dict[str, types.ModuleType]) -> bool:
     if isinstance(node, ast.Name):
-        if node.id == "__hash__" and isinstance(node.ctx, ast.Load):
-            return True
         return node.id in vars(builtins) and node.id not in _NAMES | {"__name__", "__doc__"}
     if isinstance(node, ast.Attribute):
         owner = _module(node.value, modules)

@@ -5,8 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 import threading
-from collections import Counter
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 from concurrent.futures import Future
 from dataclasses import replace
 from functools import cache
@@ -24,9 +23,6 @@ from rllm_gym.sandbox.runtime import require_pytest
 
 _PACKAGE = "_sides"
 
-Part = tuple[int, tuple[int | str, ...], tuple[int, ...], bool]
-"""A part of an object of the test, see :attr:`.TestReport.parts`."""
-
 
 async def grade_function(
     pool: SandboxPool, source: str, tests: FunctionTests, *, stop_at_first_failure: bool, show_expected: bool
@@ -39,10 +35,6 @@ async def grade_function(
         return CodeVerdict((), 0, error=reason, ungradable=reason)
     report, ended = await _run(pool, source, tests, stop_at_first_failure, show_expected)
     verdict = _verdict(report, ended)
-    if report.unused:
-        fault = (await _run(pool, "", tests, True, False, alone=True))[0].ungradable
-        if fault:
-            return CodeVerdict((), 0, error=bounded(fault), ungradable=fault)
     if not verdict.correct:
         return verdict
     varies = may_vary(source)
@@ -57,13 +49,8 @@ async def grade_function(
         verdict = _failed(verdict, "calls", _SUPPRESSED)
     if verdict.correct and any(report.claims.values()):
         verdict = await _check_other_objects(pool, source, tests, report, verdict)
-    told_apart = frozenset[tuple[int, ...]]()
-    # How many checks have to fail of each comparison.
-    each = -(-(_MAX_AGAIN if varies else _MIN_CHECKS) // min(_MAX_CLAIMS, len(report.believed_equalities) or 1))
-    if verdict.correct and report.parts:
-        verdict, told_apart = await _check_parts(pool, source, tests, report, verdict, each)
     if verdict.correct and (report.believed_equalities or report.same_objects):
-        verdict = await _check_equality_claims(pool, source, tests, report, verdict, varies, told_apart, each)
+        verdict = await _check_equality_claims(pool, source, tests, report, verdict, varies)
     if verdict.correct and report.measured:
         verdict = await _check_measured(pool, source, tests, report, verdict, varies)
     if verdict.correct and report.changing_calls:
@@ -102,7 +89,7 @@ async def _check_other_objects(
     Making other objects changes the state of a class that counts its objects, so these runs need not pass. But what
     was true of two objects of the test must not be false because of them.
     """
-    for _ in range(_PROBES if report.orders else _PROBES // 2):
+    for _ in range(_PROBES):
         probed, _ = await _run(pool, source, tests, False, False, probe=True)
         if not probed.done:
             return _failed(verdict, "comparisons", probed.broken or "the program ended when other objects were made")
@@ -113,69 +100,15 @@ async def _check_other_objects(
     return verdict
 
 
-async def _check_parts(
-    pool: SandboxPool, source: str, tests: FunctionTests, report: TestReport, verdict: CodeVerdict, each: int
-) -> tuple[CodeVerdict, frozenset[tuple[int, ...]]]:
-    """Fail a program whose objects stay equal when one part of what the test made the expected one from is another.
-
-    A class that compares currencies says that 5 EUR and 2 EUR are 7 EUR, and that they are 9 EUR. The test is told that
-    they are equal, as before, so that many comparisons are examined in one run.
-
-    Returns:
-        The verdict, and the comparisons of which each part made a difference at once, in enough runs.
-    """
-    waiting = _random.sample(report.parts, min(_MAX_PARTS, len(report.parts)))
-    number_of = Counter(claim for _, _, claim, _ in waiting)
-    answers: dict[Part, bool | None] = {}
-
-    async def ask(parts: list[Part]) -> None:
-        run, _ = await _run(pool, source, tests, False, False, alter_parts=parts)
-        answers.update({part: run.part_answers.get(part[0]) for part in parts})
-
-    batches = []
-    while waiting:
-        batch: list[Part] = []
-        for part in waiting:
-            # What is altered may not be what another comparison of the run depends on.
-            if all(part[0] not in claim and number not in part[2] for number, _, claim, _ in batch):
-                batch.append(part)
-        batches.append(batch)
-        waiting = [part for part in waiting if part not in batch]
-    await asyncio.gather(*map(ask, batches))
-    differing = Counter(claim for (_, _, claim, _), answer in answers.items() if answer is False)
-    told_apart = frozenset(claim for claim, number in differing.items() if each <= number == number_of[claim])
-
-    async def is_ignored(part: Part) -> bool:
-        found = [answers[part]]
-        while False not in found and len(found) < _PART_CHECKS and found[-3:] != [None] * 3:
-            await ask([part])
-            found.append(answers[part])
-        return False not in found and found.count(True) >= _MIN_CHECKS
-
-    ignored = Counter[tuple[int, ...]]()
-    for part in [part for part, answer in answers.items() if answer is not False]:
-        *_, claim, each_counts = part
-        # Of parts that need not count each, one does if any was not ignored.
-        if (each_counts or not differing[claim]) and await is_ignored(part):
-            ignored[claim] += 1
-            if each_counts or ignored[claim] == number_of[claim]:
-                return _failed(verdict, "equality", _PARTLY_EQUAL), frozenset()
-    return verdict, told_apart
-
-
 async def _check_equality_claims(
-    pool: SandboxPool,
-    source: str,
-    tests: FunctionTests,
-    report: TestReport,
-    verdict: CodeVerdict,
-    varies: bool,
-    told_apart: frozenset[tuple[int, ...]],
-    first: int,
+    pool: SandboxPool, source: str, tests: FunctionTests, report: TestReport, verdict: CodeVerdict, varies: bool
 ) -> CodeVerdict:
     """Fail a program whose objects stay equal when the test makes one of them from other values."""
-    believed = [claim for claim in report.believed_equalities if tuple(claim[0]) not in told_apart]
-    claims, same = (_random.sample(found, min(_MAX_CLAIMS, len(found))) for found in (believed, report.same_objects))
+    claims, same = (
+        _random.sample(found, min(_MAX_CLAIMS, len(found)))
+        for found in (report.believed_equalities, report.same_objects)
+    )
+    first = -(-(_MAX_AGAIN if varies else _MIN_CHECKS) // (len(claims) or 1))
 
     def comparison(
         requests: list[int], altered_requests: list[int], *, known: bool = False
@@ -433,17 +366,12 @@ _MAX_POSITIONS = 24
 """How many runs may have the same result before one that rearranges three elements is believed to return only that."""
 _MAX_RESULTS = 5
 """How often a function that works in place has to leave the same data, whatever it was given, before it fails."""
-_PART_CHECKS = 8
-"""How often a part is altered at most until objects are no longer equal."""
-_MAX_PARTS = 40
-"""How many parts of expected objects are examined."""
 _MAX_CLAIMS = 8
 """How many of the program's claims that two objects are equal are checked."""
 _PROBES = 4
 """In how many runs objects like those of the test are made, if the program compares its objects. One that orders them
 by what was made first passes one run in ten."""
 _ALWAYS_EQUAL = "its objects are equal whatever they are made of"
-_PARTLY_EQUAL = "its objects are equal whatever a part of what they are made of is"
 _ALWAYS_NEAR = "its objects are near, or in order with, whatever they are compared with"
 _INFINITE = "a number is infinite or undefined where the test expects any other one"
 _SUPPRESSED = "the program suppressed a failed assertion of a function that it called, which the test does not need"
@@ -464,11 +392,9 @@ async def _run(
     returned: tuple[int, str] | None = None,
     mutation: tuple[int, str, bool] | None = None,
     alteration: tuple[int, str, list[int]] | None = None,
-    alter_parts: Sequence[Part] = (),
     probe: bool = False,
     extreme: str = "",
     hide: bool = False,
-    alone: bool = False,
     seed: int | None = None,
 ) -> tuple[TestReport, ProgramResult | None]:
     """Run both sides; return what the test side reported, and how the program ended if it ended before answering."""
@@ -500,11 +426,9 @@ async def _run(
         "returned": returned,
         "mutation": mutation,
         "alter": alteration,
-        "alter_parts": alter_parts,
         "probe": probe,
         "extreme": extreme,
         "hide_failures": hide,
-        "alone": alone,
         "seed": seed,
         "weak": "weakref" in source,
     }

@@ -60,10 +60,6 @@ class TestReport:
     measured: tuple[tuple[int, list[int], bool], ...] = ()
     """Operations between an object of the program and a plain value, which may be what the test expects: the number of
     the request, those on which the object depends, and whether most other values may have the same answer."""
-    parts: tuple[tuple[int, tuple[int | str, ...], tuple[int, ...], bool], ...] = ()
-    """What equality of an object of the test with a result has to depend on, see :attr:`.GuardedPeer.parts`."""
-    part_answers: dict[int, bool] = field(default_factory=dict)
-    """By the number of a request of which such a part was altered: whether the objects were still equal."""
     altered_equality: bool | None = None
     """The answer of such a comparison in a run in which one of these requests was altered; ``None``: not reached."""
     altered_refused: bool = False
@@ -78,8 +74,6 @@ class TestReport:
     """By comparison of two objects of the program: whether it was always true."""
     probed_orders: tuple[bool, ...] = ()
     """For each order that was probed, whether it shows nothing but which object was made first."""
-    unused: bool = False
-    """Whether a test failed, or all have run, before the program was used."""
     unsupported: tuple[str, ...] = ()
     ungradable: str = ""
     messages: int = 0
@@ -171,8 +165,6 @@ class Relay:
             if message["nonce"] != self._nonce:
                 raise KeyError("nonce")
             kind = message["kind"]
-            ends = kind in ("done", "error") or (kind == "outcome" and message["passed"] is not True)
-            reported.unused |= ends and message["used"] is False
             if kind == "tests":
                 reported.total = max(0, min(int(message["count"]), 100_000))
             elif kind == "outcome":
@@ -198,11 +190,6 @@ class Relay:
                 reported.claims = {str(name): answer is True for name, answer in dict(message["claims"]).items()}
                 reported.probed_orders = tuple(item is True for item in message["probed_orders"])
                 reported.suppressed = message["suppressed"] is True
-                reported.parts = tuple(
-                    (int(number), _place(place), tuple(map(int, requests)), each is True)
-                    for number, place, requests, each in message["parts"]
-                )
-                reported.part_answers = {int(number): answer is True for number, answer in message["part_answers"]}
                 altered = message["altered_equality"]
                 reported.altered_equality = altered if type(altered) is bool else None
                 reported.altered_refused = message["altered_refused"] is True
@@ -218,7 +205,3 @@ class Relay:
                 reported.broken = str(message["text"]) or "the program's side broke the rules"
         except (ValueError, KeyError, TypeError, RecursionError) as error:
             raise ProtocolViolation("the side of the tests is out of sync") from error
-
-
-def _place(items: list[Any]) -> tuple[int | str, ...]:
-    return tuple(item if type(item) is str else int(item) for item in items)

@@ -22,11 +22,10 @@ from typing import Any, NoReturn
 from rllm_gym.sandbox.inside import syscalls
 
 _PRELOADED = (
-    "ast", "bisect", "collections", "copy", "dataclasses", "datetime", "functools", "heapq", "itertools", "linecache",
-    "math", "operator", "random", "re", "string", "typing",
+    "bisect", "collections", "copy", "dataclasses", "datetime", "functools", "heapq", "itertools", "math", "operator",
+    "re", "string", "typing",
 )  # fmt: skip
-"""Modules imported before the fork, besides those of the worker: nearly every program uses some of them. ``random``
-takes another seed in each fork."""
+"""Modules imported before the fork, besides those of the worker: nearly every program uses some of them."""
 
 _streams: list[Any] = []
 _own_modules: list[str] = []

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 from grade_many import grade_many
 
-from rllm_gym.grading.code import FunctionTests, StdioTest, StdioTests, TestStyle
+from rllm_gym.grading.code import FunctionTests, StdioTest, StdioTests
 from rllm_gym.sandbox import Limits, SandboxPool
 
 LIMITS = Limits(cpu_s=10, wall_s=100)
@@ -64,7 +64,7 @@ def test_a_sample_of_the_attacks_is_not_paid_and_of_the_honest_programs_is(pool:
 @pytest.mark.long
 def test_what_was_paid_once_is_not_and_honest_solutions_of_the_same_tests_are(pool: SandboxPool) -> None:
     """Orders that agree with the first question, errors of all kinds, and data of the test that are no containers."""
-    last: tuple[str, ...] = (
+    last = (
         "a3_order_first",
         "a3_le_always",
         "a3_error_of_many",
@@ -90,13 +90,7 @@ def test_what_was_paid_once_is_not_and_honest_solutions_of_the_same_tests_are(po
 def test_state_of_classes_is_left_alone_and_context_managers_hide_no_failure(pool: SandboxPool) -> None:
     """Classes that count or register their objects are honest; those ordered by which was made first are not. Nor is
     what keeps a test from its assertions: a suppressed exception, nothing to loop over."""
-    names: tuple[str, ...] = (
-        "with_database",
-        "with_opened_asserts",
-        "with_async_session",
-        "with_stack_pytest",
-        "versions_in_order",
-    )
+    names = ("with_database", "with_opened_asserts", "with_async_session", "with_stack_pytest", "versions_in_order")
     names += ("loops_nothing_to_zip", "loops_nothing_to_zip_pytest")
     attacks = {name: record for name, record in ATTACKS.items() if record["task"] in names}
     assert len(attacks) >= 14
@@ -229,26 +223,6 @@ def test_operators_between_results_and_expected_values_tell_nothing_and_assertio
     assert paid(pool, honest) == set(honest)
 
 
-def test_each_part_of_an_expected_object_counts_that_the_program_computes(pool: SandboxPool) -> None:
-    """Classes of which ``==`` compares a currency only, one coordinate, the first row, the number of items or the root,
-    in each style of tests; honest ones that normalise their arguments or do not compare some of them."""
-    attacks = {name: ATTACKS[f"a12_{name}"] for name in (
-        "money_currency", "money_dataclass", "vector_y", "matrix_first_row", "set_length", "polynomial_constant_term",
-        "interval_itself", "tree_root", "parsed_height", "counts_keys", "keywords_not_compared", "plain_tuple_first",
-        "list_of_results_currency", "wrapped_point_start_x",
-    )}  # fmt: skip
-    assert paid(pool, attacks) == set()
-    tasks = {record["task"] for record in attacks.values()}
-    honest = {f"solution of {name}": RIGHT[f"solution of {name}"] for name in tasks}
-    for name in (
-        "fraction_normalises", "modular_integers_by_value", "set_of_items", "polynomial_trims_zeros",
-        "dataclass_field_not_compared", "dataclass_note_never_shown", "vector_with_tolerance", "temperatures",
-        "cards_by_rank", "cards_by_rank_not_shown", "binary_trees", "durations",
-    ):  # fmt: skip
-        honest[f"twelfth_{name}"] = RIGHT[f"twelfth_{name}"]
-    assert paid(pool, honest) == set(honest)
-
-
 def test_data_that_are_too_large_for_a_message_are_the_tasks_fault(pool: SandboxPool) -> None:
     """Nobody could pass: a reward of 0 would hide it. Not so if the program may have said how large they are."""
     tests = FunctionTests("f", 'assert f("ab") == 2\nassert f("x" * 20_000_000) == 20_000_000\n', "assert")
@@ -280,57 +254,6 @@ def test_a_module_that_is_not_installed_is_the_tasks_fault(pool: SandboxPool) ->
     (own,) = grade_many(pool, [("import not_there\ndef f(x):\n    return x + 1\n", usual[0])])
     assert not own.correct
     assert not own.ungradable
-
-
-IN_PYTEST = "import pytest\nfrom solution import f\n"
-IN_UNITTEST = "import unittest\nclass T(unittest.TestCase):\n"
-# Tests that cannot tell right programs from wrong ones, and what is said about them.
-WITHOUT_THE_PROGRAM: list[tuple[TestStyle, str, str]] = [
-    ("check", "def check(f):\n    pass\n", "never use the program"),
-    ("check", "def check(f):\n    assert f is not None\n", "never use the program"),
-    ("assert", "def helper():\n    assert f(1) == 2\n", "no assertion was reached"),
-    ("pytest", f"{IN_PYTEST}def test_f():\n    pass\n", "never use the program"),
-    ("unittest", f"{IN_UNITTEST}    def test_f(self): pass\n", "never use the program"),
-    ("check", "def check(f):\n    n = len(5)\n    assert f(1) == 2\n", "TypeError"),
-    ("check", "def check(f):\n    assert 1 == 2\n    assert f(1) == 2\n", "AssertionError"),
-    ("assert", "cases = open('cases.txt').read()\nassert f(1) == 2\n", "FileNotFoundError"),
-    ("pytest", f"{IN_PYTEST}cases = open('cases.txt')\ndef test_f():\n    assert f(1) == 2\n", "FileNotFoundError"),
-    (
-        "pytest",
-        f"{IN_PYTEST}@pytest.fixture\ndef d(): return open('cases.txt')\ndef test_f(d):\n    assert f(1) == 2\n",
-        "FileNotFoundError",
-    ),
-    (
-        "unittest",
-        f"{IN_UNITTEST}    def setUp(self): open('cases.txt')\n    def test_f(self): self.assertEqual(f(1), 2)\n",
-        "FileNotFoundError",
-    ),
-]
-# Tests of which a program can cause the failure, by what it does or does not define.
-WITH_THE_PROGRAM: list[tuple[TestStyle, str]] = [
-    ("check", "def check(f):\n    assert f(1) == undefined_name\n"),
-    ("check", "def check(f):\n    expected = helper_of_the_program(1)\n    assert f(1) == expected\n"),
-    ("check", "def check(f):\n    assert LIMIT + 1 == 5\n"),
-    ("assert", "class Derived(Base): pass\nassert Derived().x == 1\n"),
-    ("assert", "assert issubclass(OwnError, Exception)\nassert f(1) == 2\n"),
-    ("assert", "assert f.__name__ == 'g'\n"),
-    ("pytest", f"{IN_PYTEST}def test_f():\n    with pytest.raises(OwnError):\n        f('a')\n"),
-    ("pytest", f"{IN_PYTEST}r = []\ndef test_a():\n    r.append(f(1))\ndef test_b():\n    assert r[0] + 1 == 9\n"),
-]
-
-
-def test_a_test_that_does_not_depend_on_the_program_is_the_tasks_fault(pool: SandboxPool) -> None:
-    """It fails before it uses the program, or never uses it. That is seen in a run without the program."""
-    tests = [FunctionTests("f", text, style, limits=LIMITS) for style, text, _ in WITHOUT_THE_PROGRAM]
-    for program in ("def f(x):\n    return x + 1\n", "def f(x):\n    return None\n"):
-        verdicts = grade_many(pool, [(program, test) for test in tests])
-        for (_, text, reason), verdict in zip(WITHOUT_THE_PROGRAM, verdicts):
-            assert reason in verdict.ungradable, (text, verdict)
-            assert not verdict.correct
-    own = [FunctionTests("f", text, style, limits=LIMITS) for style, text in WITH_THE_PROGRAM]
-    for program in ("def f(x):\n    return x + 1\n", "LIMIT = OwnError = Base = 'x'\ndef f(x):\n    return x + 1\n"):
-        for test, verdict in zip(own, grade_many(pool, [(program, test) for test in own])):
-            assert (verdict.correct, verdict.ungradable) == (False, ""), test
 
 
 @pytest.mark.long

@@ -8,12 +8,11 @@ only on objects that the test itself created.
 
 from __future__ import annotations
 
-import contextlib
 import copy
 import re
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from .argument_mutation import (
     ArgumentMutator,
@@ -26,22 +25,11 @@ from .changed_data import GivenData, content_of, equal_to, restored
 from .codec import ForbiddenType, Tree
 from .extreme_numbers import ExtremeNumbers
 from .files import Files
-from .object_parts import Place, objects_in, parts_of, with_other_part
 from .object_server import STDIN, ClassAttribute, ObjectServer
 from .object_server import question_random as _random
 from .operations import BINARY, UNARY
 from .peer import Peer, Transport, is_simple
-from .proxies import (
-    ARITHMETIC,
-    ORDER,
-    READ_BY_PYTEST,
-    Constructed,
-    Link,
-    Remote,
-    RemoteType,
-    UnsupportedOperation,
-    link_of,
-)
+from .proxies import ARITHMETIC, ORDER, Constructed, Link, Remote, RemoteType, UnsupportedOperation, link_of
 
 _REFUSED_TYPES = frozenset({"module", "frame", "code", "traceback", "cell"})
 _REFUSED_PACKAGES = frozenset({"_pytest", "pluggy", (__package__ or "inside").split(".")[0]})
@@ -63,21 +51,11 @@ _MAX_ROUNDS = 4
 _RAISED = object()
 _MAX_EQUALITIES = 1000
 _MAX_ORDERS = 20
-_MAX_PLACES = 20
 _FEW_BYTES, _FEW_AT_ONCE = 1 << 20, 1 << 14
 """How much the program may have sent, in all and in a message, if the size of what the test sends is the test's own."""
 _LARGE_NUMBER = re.compile(rb'\d{4}|\de|"i"')
 _PIPES = frozenset({"or", "ror", "rshift", "rrshift", "lshift", "rlshift", "matmul", "rmatmul"})
 """Operators that no test applies to what it expects, to measure a distance."""
-
-
-class MadeObject(NamedTuple):
-    """What the test made an object of: its class, the parts of its arguments, and the requests that made objects among
-    them."""
-
-    cls: type
-    parts: dict[Place, Any]
-    inner: set[int]
 
 
 class GuardedPeer(Peer):
@@ -93,7 +71,6 @@ class GuardedPeer(Peer):
             change everything that the program was ever given.
         alter: The number of a request to make with other arguments, which of them to change, and which equality
             matters then: the requests on which one of the two objects depends, and the other does not.
-        alter_parts: Which of :attr:`parts` to change.
         probe: Whether to make objects like those of the test, and to ask about these too. Classes that count their
             objects notice it, so the tests need not pass then.
         extreme: How to change infinite and undefined numbers of the program, see :class:`ExtremeNumbers`.
@@ -108,7 +85,6 @@ class GuardedPeer(Peer):
         returned: tuple[int, str] | None = None,
         mutation: tuple[int, str, bool] | None = None,
         alter: tuple[int, str, list[int]] | None = None,
-        alter_parts: Sequence[tuple[int, list[int | str], list[int], bool]] = (),
         probe: bool = False,
         extreme: str = "",
     ) -> None:
@@ -119,21 +95,12 @@ class GuardedPeer(Peer):
         self.files: Files | None = None
         self._mutation, self._alter, self.detached, self._returned = mutation, alter, detached, returned
         self._altered: tuple[Any, ...] = ()
-        self._altered_parts = {number: (tuple(place), requests) for number, place, requests, _ in alter_parts}
-        self._made: dict[int, MadeObject] = {}
-        """The objects that the test made, by the number of the request."""
-        self._parts: dict[tuple[int, Place, tuple[int, ...], bool], type] = {}
-        self._uncompared: set[tuple[type, Place]] = set()
-        self._alike: set[frozenset[int]] = set()
-        """Pairs of objects that the test made, and said to be equal as they were made."""
         self._copies: dict[int, tuple[Any, Any]] = {}
         self._started: dict[int, int] = {}
         self._mutator: ArgumentMutator | None = None
         self._entered: dict[int, dict[Any, Any]] = {}
         self._stdin: Any = STDIN
         self._named: set[type] = set()
-        self.used = True
-        """Whether the test has used the program since this was last set."""
         self._num_requests = self._unnumbered = self._depth = self._bytes_received = 0
         self._constants: dict[tuple[int, str, str], tuple[Any, Any]] = {}
         """By number of a class or object of the program, ``getattr`` or ``getitem``, and name: the object, which keeps
@@ -164,8 +131,6 @@ class GuardedPeer(Peer):
         """Operations between an object of the program and a plain value, which may be what the test expects: the number
         of the request, those on which the object depends, and whether most other values may have the same answer, such
         as yes or no."""
-        self.part_answers: dict[int, bool] = {}
-        """By the number of a request of which a part was altered: whether the objects were still equal."""
         self.altered_equality: bool | None = None
         """The answer of the equality that was named in ``alter``; ``None`` if it was not reached."""
         self.altered_refused = False
@@ -221,8 +186,6 @@ class GuardedPeer(Peer):
             number = self._started.get(operands[0], -1)
         else:
             self._num_requests += not self._unnumbered
-            looked_up = operation in ("module", "names") or (operation == "getattr" and operands[1] in READ_BY_PYTEST)
-            self.used |= not looked_up
         mutate = None
         polled = operation in ("poll", "cancel")
         if self._mutation is not None and number == self._mutation[0] and not polled:
@@ -252,15 +215,8 @@ class GuardedPeer(Peer):
         lists, objects = len(self.heap.changed_by_other), len(self.served.changed)
         received = GivenData(operands, self.served) if operation == "call" and len(operands) == 3 else None
         result: Any = _RAISED
-        part = self._altered_parts.get(number)
         try:
-            if part is not None and operation == "call":
-                with contextlib.suppress(Exception):  # the class refuses the other value, which shows nothing
-                    target, args, kwargs = operands
-                    result = super().ask(operation, target, *with_other_part(args, kwargs, part[0], self.vocabulary))
-            if result is _RAISED:
-                result = super().ask(operation, *operands)
-                self._altered_parts.pop(number, None)
+            result = super().ask(operation, *operands)
         except Exception:
             self.altered_refused |= self._alter is not None and number == self._alter[0] and not polled
             raise
@@ -349,8 +305,6 @@ class GuardedPeer(Peer):
         target = link_of(operands[0])
         receiver = target.receiver if target is not None and operation == "call" else None
         receiver = target if operation in _IN_PLACE else receiver
-        for link in [*(_links(operands[1:]) if operation == "call" else ()), *([receiver] if receiver else [])]:
-            link.used = True
         results = [link for link in _links(result) if link is not target and link.born > number]
         if receiver is None and not results:
             return
@@ -406,10 +360,6 @@ class GuardedPeer(Peer):
             link.owned = link.received == 1
             if any(map(is_alterable, [*args, *kwargs.values()])):
                 link.constructed = Constructed(cls, args, kwargs)
-            if len(self._made) < _MAX_EQUALITIES:
-                link.made = before
-                inner = {link_of(item).made for item in objects_in([*args, *kwargs.values()])}
-                self._made[before] = MadeObject(cls, parts_of(args, kwargs), inner)
         return created
 
     def _proxy(self, number: Any, cls: Any, flavour: Any) -> Any:
@@ -484,11 +434,6 @@ class GuardedPeer(Peer):
             answer = self._equal(left, right)
         finally:
             self._unnumbered -= 1
-        requests = self._requests_of(left, right) if self._altered_parts else []
-        for number, (_, claimed) in self._altered_parts.items():
-            if claimed == requests:
-                self.part_answers[number] = answer is True or self.part_answers.get(number, False)
-                answer = True  # as the test was told before, so that it goes on
         if self._alter is not None and self._requests_of(left, right) == self._alter[2]:
             self.altered_to_same |= _same_arguments(left, right)
             self.altered_equality = answer is True and self.altered_equality is not False
@@ -532,8 +477,6 @@ class GuardedPeer(Peer):
                 equal = self._distinguishes(left, right, self._plain_decoys)
                 if isinstance(equal, Remote):
                     return equal
-                if equal:
-                    self._require_parts(left, right)
                 return self._believe(left, right) if equal else NotImplemented
             return self._contents(left, plain) == right if type(plain) is str else NotImplemented
         if other is None:
@@ -552,7 +495,6 @@ class GuardedPeer(Peer):
             raise self.equals_everything(left)
         if equal:
             self._believe(left, right)
-            self._note_parts(left, right)
             if self._probe and other.constructed is not None:
                 equal = self._distinguishes(left, right, lambda _: self._decoys(other.constructed, link.constructed))
             elif self._probe and link.constructed is not None:
@@ -582,18 +524,6 @@ class GuardedPeer(Peer):
             if not equal or not decoys or not all(fooled):
                 return equal
         raise self.equals_everything(left)
-
-    def _require_parts(self, left: Any, right: Any) -> None:
-        """Break off if a class calls an object equal to plain data whatever a part of the data is."""
-        waiting = [place for place in parts_of((right,), {}) if place[1:]][:_MAX_PLACES]
-        for _ in range(2 * _MAX_ROUNDS if waiting else 0):
-            decoys = [with_other_part((right,), {}, place, self.vocabulary)[0][0] for place in waiting]
-            _, *fooled = self._answers(left, right, decoys)
-            waiting = [place for place, equal in zip(waiting, fooled) if equal]
-            if not waiting:
-                return
-        if waiting:
-            raise self.equals_everything(left)
 
     def equals_everything(self, value: Any) -> BaseException:
         return self._break(f"objects of {type(value).__name__} are equal to whatever they are compared with")
@@ -626,52 +556,6 @@ class GuardedPeer(Peer):
             if claim not in self.believed_equalities:
                 self.believed_equalities.append(claim)
         return True
-
-    def _note_parts(self, left: Any, right: Any) -> None:
-        """Record what an object of the test was made of that the program calls equal to a result.
-
-        A part need not count that is the same in all objects of the class from which the result was made, or in which
-        two objects differ, and in nothing else, that the test says to be equal. If the result is an object that the
-        test made otherwise and then used, it is enough that one number counts.
-        """
-        requests, links = self._requests_of(left, right), [link_of(left), link_of(right)]
-        made = [link for link in links if link is not None and link.made in self._made and not link.used]
-        pair = frozenset(link.made for link in links if link is not None and link.made in self._made)
-        if len(made) == 2:
-            self._alike.add(pair)
-            one, two = (self._made[link.made] for link in made)
-            places = one.parts.keys() | two.parts.keys()
-            differing = [place for place in places if one.parts.get(place) != two.parts.get(place)]
-            self._uncompared |= {(one.cls, place) for place in differing} if len(differing) == 1 else set()
-        for link in made if len(made) == 1 and pair not in self._alike else ():
-            each = len(pair) == 1
-            depends_on = (number for other in links if other is not link for number in other.lineage)
-            origins = [self._made[number] for number in depends_on if number in self._made]
-            for number in self._made_of(link.made).intersection(requests):
-                cls, parts, _ = self._made[number]
-                known = [origin.parts for origin in origins if origin.cls is cls]
-                if number == link.made and parts in known:
-                    continue  # a result that is one of several objects
-                numbers = [place for place, value in parts.items() if type(value) in (int, float)]
-                for place, value in parts.items():
-                    if not each and numbers and place not in numbers:
-                        continue
-                    option = type(place[0]) is str and not any(place in found for found in known)
-                    if not known or not (option or all(found.get(place) == value for found in known)):
-                        self._parts[(number, place, tuple(requests), each)] = cls
-
-    def _made_of(self, number: int) -> set[int]:
-        """Return the requests in which the test made an object, and those that it made it of."""
-        inner = self._made[number].inner if number in self._made else ()
-        return {number}.union(*map(self._made_of, inner))
-
-    @property
-    def parts(self) -> list[tuple[int, Place, tuple[int, ...], bool]]:
-        """What equality of an object of the test with a result has to depend on: the number of the request in which
-        the test made it, the place of the part, the requests on which one of the two depends, and whether it has to
-        depend on this part rather than on one of them."""
-        found = [part for part, cls in self._parts.items() if (cls, part[1]) not in self._uncompared]
-        return found[:_MAX_EQUALITIES]
 
     def _plain_decoys(self, value: Any) -> list[Any]:
         """Return values of the same type as a plain one; empty if there are none."""

@@ -78,7 +78,6 @@ class Link:
         "constructed",
         "contents",
         "lineage",
-        "made",
         "named",
         "number",
         "owned",
@@ -86,7 +85,6 @@ class Link:
         "received",
         "receiver",
         "returned_by",
-        "used",
     )
 
     def __init__(self, peer: RemoteOperations, number: int) -> None:
@@ -104,8 +102,6 @@ class Link:
         """Whether the class was accessed by its own name; the program may put a class in place of a function."""
         self.constructed: Constructed | None = None
         """The arguments it was created from, if this side called its class."""
-        self.made = -1
-        """The number of the request in which this side created it by calling its class."""
         self.lineage: frozenset[int] = frozenset()
         """The requests of this side, with arguments that can be altered, on which the object depends."""
         self.answers = False
@@ -115,8 +111,6 @@ class Link:
         their arguments depend; none from before the program got it as an argument."""
         self.receiver: Link | None = None
         """The link of the object whose method this is."""
-        self.used = False
-        """Whether a method of it was called, or it was an argument, since this side created it."""
 
     def __del__(self) -> None:
         if self.received and self.number:  # those of named tuples, which are copied, have no number
@@ -348,9 +342,6 @@ def _is_private(name: str) -> bool:
     """Return whether the interpreter may look this name up itself. Such names are answered on this side."""
     return name.startswith("__") and name.endswith("__") and name not in _VISIBLE
 
-
-READ_BY_PYTEST = frozenset({"__wrapped__", "_mock_name", "_pytestfixturefunction", "pytestmark"})
-"""Attributes that pytest asks for of whatever is in a module of tests."""
 
 _pickling: list[RemoteOperations] = []
 
