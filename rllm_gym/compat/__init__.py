@@ -14,7 +14,7 @@ from rllm_gym.compat.code_agent import (
 )
 from rllm_gym.compat.code_reward import RewardCodeFn, code_reward_fn
 from rllm_gym.compat.dataset import Dataset
-from rllm_gym.compat.dataset_registry import DatasetRegistry
+from rllm_gym.compat.dataset_registry import DatasetRegistry, RegistryError
 from rllm_gym.compat.engine import AgentExecutionEngine
 from rllm_gym.compat.environments import (
     BaseEnv,
@@ -120,6 +120,7 @@ __all__ = [
     "PythonTool",
     "QwenToolParser",
     "R1ToolParser",
+    "RegistryError",
     "RewardCodeFn",
     "RewardConfig",
     "RewardFunction",

@@ -128,7 +128,12 @@ class _FrozenList(tuple[Any, ...]):
         return tuple.__eq__(self, tuple(other) if isinstance(other, list) else other)
 
     def __ne__(self, other: object) -> bool:
-        return not self == other
+        found = self.__eq__(other)
+        return found if found is NotImplemented else not found
+
+    def __getitem__(self, index: Any) -> Any:
+        found = tuple.__getitem__(self, index)
+        return _FrozenList(found) if isinstance(index, slice) else found
 
     __hash__ = tuple.__hash__
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -278,7 +277,8 @@ def _ids(choice: Mapping[str, Any]) -> list[int] | None:
 
 
 def _is_logprob(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value) and value < 1e-3
+    # A comparison: an integer of thousands of digits cannot be converted to a float.
+    return isinstance(value, int | float) and not isinstance(value, bool) and -1e9 < value < 1e-3
 
 
 def _finish(reason: Any) -> str:

@@ -7,6 +7,7 @@ import json
 import pickle
 from collections import Counter
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -40,6 +41,12 @@ def test_tasks_are_immutable():
         task.data["inner"]["x"] = 2
     with pytest.raises(AttributeError):
         task.content = "other"
+
+
+def test_slices_of_lists_equal_lists_and_arrays_are_compared_by_item():
+    numbers = Task("a", "b", {"numbers": [1, 2, 3]}).data["numbers"]
+    assert numbers[:2] == [1, 2]
+    assert (numbers != np.array([1, 5, 3])).tolist() == [False, True, False]
 
 
 @given(json_values, json_values)

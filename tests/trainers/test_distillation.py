@@ -276,7 +276,13 @@ def test_an_endpoint_without_log_probs_of_prompts_is_an_error(models: tuple[Path
     policy = Policy(ModelConfig(str(models[0]), "lora"))
     sequence = branching_samples()[0].sequences[0]
     plain = AutoModelForCausalLM.from_pretrained(models[1])
-    for wrong in (None, [None], [None, {"5": {"logprob": float("nan")}}], "text"):
+    for wrong in (
+        None,
+        [None],
+        [None, {"5": {"logprob": float("nan")}}],
+        [None, {"5": {"logprob": -(10**400)}}],
+        "text",
+    ):
         with serve(plain, prompt_logprobs=wrong) as address:
             policy.add_teacher(f"{address}#teacher")
             assert policy.endpoint is not None
@@ -286,6 +292,11 @@ def test_an_endpoint_without_log_probs_of_prompts_is_an_error(models: tuple[Path
         policy.add_teacher(f"{address}#teacher", 5)
         assert policy.endpoint is not None
         with pytest.raises(SamplerError, match="log-probs of a token, not 5; start vLLM with a greater --max-logprobs"):
+            policy.endpoint.top_logprobs([sequence])
+    rows = [None, *({str(token): {"logprob": -1.0}, "300": {"logprob": -0.5}} for token in sequence.ids[1:])]
+    with serve(plain, prompt_logprobs=rows) as address:
+        policy.add_teacher(f"{address}#teacher", 2)
+        with pytest.raises(SamplerError, match="token 300 is not one of the 300 of the model"):
             policy.endpoint.top_logprobs([sequence])
 
 

@@ -222,7 +222,8 @@ class Policy:
                     f"algorithm.teacher={name!r} with sampling.temperature={self.temperature:g}: endpoints return the "
                     "log-probs of temperature 1; use sampling.temperature=1, or a local teacher"
                 )
-            self.endpoint = EndpointTeacher(name, top_k)
+            size = self._plain().get_output_embeddings().weight.shape[0]
+            self.endpoint = EndpointTeacher(name, top_k, size)
             return
         frozen = ModelConfig(path=name, tuning="full", dtype=self.config.dtype, device=self.config.device)
         self.teacher = Policy(frozen, temperature=self.temperature)

@@ -46,7 +46,7 @@ can be reached.
 {actions}
 """
 _SHOWN = {"text": "page", "screenshot": "list", "both": "page"}
-_CUT = "\n[The rest was left out: it is too long. Scroll to see other parts of the page.]"
+_CUT = "\n[The rest was left out: it is too long.]"
 
 PAGE_CHARS = 20_000
 """Characters of a page that a check sees."""

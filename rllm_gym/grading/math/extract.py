@@ -84,8 +84,9 @@ def boxed_answer(response: str) -> str | None:
     return last_boxed(response)
 
 
-def final_boxes(response: str) -> tuple[list[str], bool]:
-    """Return the contents of the boxes that end a reply without text between them, and whether they are joined.
+def final_boxes(response: str) -> tuple[list[str], bool, list[str]]:
+    """Return the contents of the boxes that end a reply without text between them, whether they are joined, and the
+    name of each: ``x`` of ``x = \\boxed{1}``.
 
     ``\\boxed{1} and \\boxed{2}`` are one answer of two parts, and so are boxes that are the items of a list. With only
     whitespace between them, the first may also have been corrected, and items such as ``x = \\boxed{1}`` and
@@ -93,12 +94,12 @@ def final_boxes(response: str) -> tuple[list[str], bool]:
     """
     answer = strip_thinking(response)
     if answer is None or len(_BOX.findall(answer)) < 2:
-        return [], False
+        return [], False, []
     contents, between, names = _neighbouring_boxes(answer)
     if any("+" in text for text in between):
-        return [], False
+        return [], False, []
     items = any(_ITEM.search(text) for text in between) and len({*names}) == 1
-    return contents, items or any(_JOIN.search(_ITEM.sub("", text)) for text in between)
+    return contents, items or any(_JOIN.search(_ITEM.sub("", text)) for text in between), names
 
 
 def any_answer(response: str) -> str | None:

@@ -159,8 +159,9 @@ def _decide_fast(
     if not (isinstance(tolerance, int | float) and 0 <= tolerance < float("inf")):
         raise ValueError(f"tolerance={tolerance!r} must be a finite number >= 0")
     extracted = _EXTRACTORS[extract](response)
-    if extracted and extract in ("boxed", "any") and len(boxes := final_boxes(response)[0]) > 1:
-        extracted = _of_boxes(boxes, final_boxes(response)[1], gold)
+    if extracted and extract in ("boxed", "any"):
+        boxes, joined, names = final_boxes(response)
+        extracted = _of_boxes(boxes, joined, names, gold) if len(boxes) > 1 else extracted
     if extracted is None or not extracted.strip():
         return extracted, (False, "no_answer")
     if extracted == gold and gold.isascii() and gold.isdigit():
@@ -185,11 +186,13 @@ def _decide_fast(
     return extracted, _Undecided(verdict, reference, answer) if isinstance(verdict, str) else verdict
 
 
-def _of_boxes(boxes: list[str], joined: bool, gold: str) -> str:
+def _of_boxes(boxes: list[str], joined: bool, names: list[str], gold: str) -> str:
     """Return the answer of a reply that ends in several boxes: all of them if they are joined or gold is a list."""
     readings = interpretations(normalize(gold_answer(gold))) if len(gold) <= MAX_ANSWER_CHARS else ()
     listed = bool(readings) and readings[0].op in ("list", "set")
     if (joined or listed) and (listed or len(set(boxes)) > 1):
+        if "=" in gold and all(names) and len(set(names)) > 1:  # the values of x and y may not be exchanged
+            boxes = [box if "=" in box else f"{name} = {box}" for box, name in zip(boxes, names)]
         return ", ".join(boxes)
     return boxes[-1]
 
@@ -258,7 +261,7 @@ def _decimal_commas(
 
 @PerProcess
 def _worker_pools() -> tuple[WorkerPool, WorkerPool]:
-    """Each starts workers on demand. The interpreter closes them at exit."""
+    """Return the two pools. Each starts workers on demand. The interpreter closes them at exit."""
     cores = os.cpu_count() or 1
     return (
         WorkerPool(max_workers=cores + 2, memory_mb=MEMORY_MB, name="grading", preload=[_DIGITS]),

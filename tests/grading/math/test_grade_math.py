@@ -427,3 +427,11 @@ def test_lists_are_compared_without_order_and_tuples_with(numbers, shuffle):
     assert grade_math(boxed(joined[1]), joined[0]).correct
     assert grade_math(boxed(f"\\{{{joined[1]}\\}}"), f"\\{{{joined[0]}\\}}").correct
     assert grade_math(boxed(f"({joined[1]})"), f"({joined[0]})").correct is (first == second)
+
+
+def test_the_values_of_named_items_may_not_be_exchanged():
+    right, wrong = (f"- $x = \\boxed{{{x}}}$\n- $y = \\boxed{{{y}}}$" for x, y in ((2, 3), (3, 2)))
+    for gold in ("x=2,y=3", r"x=2 \text{ and } y=3"):
+        assert grade_math(right, gold).correct
+        assert not grade_math(wrong, gold).correct
+        assert not grade_math(r"$x=\boxed{3}$, $y=\boxed{2}$", gold).correct
