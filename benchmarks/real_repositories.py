@@ -81,7 +81,7 @@ def main() -> None:
 
 
 def record(clone: Path, file: Path, limit: int, repeats: int, pool: SandboxPool) -> None:
-    """Write one line per commit: its task, or the reason why there is none. An interrupted project begins anew."""
+    """Write one line per commit: its task, or the reason why there is none. An interrupted project is started again."""
     unfinished = file.with_suffix(".unfinished")
     with unfinished.open("w") as lines:
         for result in tasks_from_repo(clone, limit=limit, repeats=repeats, sandbox=pool, progress=log):
