@@ -119,12 +119,12 @@ def open_train_env(config: EnvConfig, env: str | Callable[..., Any] | None = Non
             f"env.id={env!r} is a PettingZoo environment of several agents, so env.agent must be a workflow, for "
             "example rllm_gym.engine.workflows:SelfPlay; see docs/multi-agent-training.md"
         )
-    train, train_kwargs, reply_tokens = _open_split(env, config.kwargs, "train", config.train_kwargs, is_workflow)
+    train, train_kwargs, reply_tokens = _open_split(env, config, "train", config.train_kwargs, is_workflow)
     validation, validation_kwargs = None, dict(config.kwargs)
     if "split" in train_kwargs or config.validation_kwargs or isinstance(train, SeedTasks):
         try:
             validation, validation_kwargs, _ = _open_split(
-                env, config.kwargs, "validation", config.validation_kwargs, is_workflow
+                env, config, "validation", config.validation_kwargs, is_workflow
             )
         except ConfigError as error:
             if config.validation_kwargs or not isinstance(error.__cause__, EmptySplit):
@@ -211,14 +211,21 @@ def sandbox_tier_of(train_env: TrainEnv) -> str:
 
 
 def _open_split(
-    source: str | Callable[..., Any], kwargs: Mapping[str, Any], split: str, own: Mapping[str, Any], game: bool
+    source: str | Callable[..., Any], config: EnvConfig, split: str, own: Mapping[str, Any], game: bool
 ) -> tuple[TaskSequence, dict[str, Any], int]:
     """Return the tasks of the environment for training or validation, the arguments that it is created with, and the
     length of a reply that it asks for.
     """
-    wanted = {**kwargs, **own}
+    wanted = {**config.kwargs, **own}
     with _creation_errors(source, wanted):
         env, created_with = make_env_with_split(source, wanted, own.get("split", split), game=game)
+    limit = None if game else getattr(env.unwrapped, "max_turns", None)
+    if config.max_turns is not None and isinstance(limit, int) and config.max_turns > limit:
+        env.close()
+        raise ConfigError(
+            f"env.max_turns={config.max_turns} has no effect: episodes of {source!r} end after {limit} turns; leave it "
+            "out, or give the environment its own limit where it has such an argument: env.kwargs.max_turns"
+        )
     reply_tokens = int(getattr(env.unwrapped, "reply_tokens", TextEnv.reply_tokens))
     return _tasks_in(env, source, split), created_with, reply_tokens
 

@@ -320,6 +320,12 @@ def _environment(options: argparse.Namespace, *, workflow: bool) -> tuple[dict[s
     try:
         if options.split is not None and "split" not in kwargs:
             raise CommandError(f"--split {options.split}: {options.env} has no splits (no parameter `split`)")
+        limit = None if workflow else getattr(env.unwrapped, "max_turns", None)
+        if options.max_turns is not None and isinstance(limit, int) and options.max_turns > limit:
+            raise CommandError(
+                f"--max-turns {options.max_turns} has no effect: episodes of {options.env} end after {limit} turns; "
+                "leave it out, or give the environment its own limit where it has such an argument: --kwarg max_turns=…"
+            )
         tasks = getattr(env.unwrapped, "tasks", None)
         if tasks is None and options.shuffle:
             raise CommandError(f"--shuffle has no effect: {options.env} has no task set, its seeds select the tasks")

@@ -170,7 +170,9 @@ def _gym_env(
 
     own: Any = None
     if train_rows is None or validation_rows is None:
-        own = open_train_env(replace(config.env, id=env if isinstance(env, str) else "given", kwargs=env_args), env=env)
+        # In rLLM, the number of steps may be above what the environment allows.
+        options = replace(config.env, id=env if isinstance(env, str) else "given", kwargs=env_args, max_turns=None)
+        own = open_train_env(options, env=env)
 
     def side(rows: Sequence[Any] | None, tasks: Any, kwargs: Mapping[str, Any]) -> tuple[Any, Mapping[str, Any]]:
         if rows is None:

@@ -49,6 +49,7 @@ def test_invalid_options_are_one_line_errors() -> None:
             ["--model.device", "has no effect with --url"],
         ),
         (["--request-timeout", "3"], ["--request-timeout", "requires --url"]),
+        (["--url", "http://127.0.0.1:1/v1", "--max-turns", "99"], ["--max-turns 99 has no effect", "after 10 turns"]),
         (["--token-ids"], ["--token-ids", "requires --url"]),
         (["--url", "http://127.0.0.1:1/v1", "--token-ids"], ["requires --tokenizer"]),
         (["--url", "http://127.0.0.1:1/v1", "--api-key-env", "NO_SUCH"], ["NO_SUCH"]),

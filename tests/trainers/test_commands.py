@@ -87,6 +87,10 @@ def test_invalid_arguments_are_errors_without_a_traceback(tmp_path: Path, monkey
     cases = [
         (["--env.id", "rllm/FrozenLak-v0"], "FrozenLak"),
         (["--env.id", "rllm/FrozenLake-v0", "--env.kwargs", '{"sise": 4}'], "sise"),
+        (
+            ["--env.id", "rllm/FrozenLake-v0", "--env.max_turns", "99"],
+            "env.max_turns=99 has no effect: .* after 10 turns",
+        ),
         (["--env.id", "CartPole-v1"], "has the observation_space Box"),
         (["--env.id", "no_such_module:Game-v0"], "no_such_module"),
         (["--env.id", "test/Pair-v0"], "a PettingZoo .* env.agent must be a workflow, .*:SelfPlay; see docs/"),
