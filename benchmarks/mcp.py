@@ -143,7 +143,7 @@ class SdkPool(ServerPool):
         from mcp.client.stdio import stdio_client
 
         from rllm_gym.mcp.connection import ServerConnection, checked_session
-        from rllm_gym.mcp.offers import RequestAnswers
+        from rllm_gym.mcp.server_requests import RequestAnswers
 
         assert isinstance(server, StdioServer)
         home.mkdir(exist_ok=True)

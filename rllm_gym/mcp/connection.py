@@ -40,8 +40,8 @@ from mcp_types import (
 from pydantic import BaseModel, TypeAdapter
 
 from rllm_gym.mcp.errors import JsonRpcError, ServerFault
-from rllm_gym.mcp.offers import RequestAnswers
 from rllm_gym.mcp.protocol import MAX_DEPTH, bounded_instructions, depth, printable, shown
+from rllm_gym.mcp.server_requests import RequestAnswers
 from rllm_gym.version import __version__
 
 CLIENT_INFO = Implementation(name="rllm-gym", version=__version__)
@@ -119,7 +119,7 @@ class ToolDispatcher(JSONRPCDispatcher):
         await super().run(self._serve, _ignore, **options)
 
     async def _serve(self, context: DispatchContext[Any], method: str, params: Any) -> dict[str, Any]:
-        answer = self._answers.answer(method)
+        answer = await self._answers.answer(method, params)
         if answer is not None:
             return answer
         if method == "sampling/createMessage":

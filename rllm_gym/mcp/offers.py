@@ -1,9 +1,8 @@
-"""Tools for what a server offers beside its tools: resources and prompts, and the answers to its own requests."""
+"""Tools for what a server offers beside its tools: resources and prompts."""
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from rllm_gym.mcp.protocol import printable
@@ -70,7 +69,7 @@ def read_response(method: str, raw: dict[str, Any]) -> ToolResult:
     key = _LISTS[method]
     if not isinstance(listed := raw.get(key), list):
         return ToolResult(f"The server sent no list of {key}.", is_error=True)
-    read: Callable[[Any], list[Any]] = {"resources/read": _content, "prompts/get": _message}.get(method, _entry)
+    read: Callable[[Any], list[Any]] = {"resources/read": _content, "prompts/get": parts_of_message}.get(method, _entry)
     parts = [part for item in listed for part in read(item)]
     if isinstance(cursor := raw.get("nextCursor"), str) and cursor:
         parts.append(_text(f"The next page has the cursor {shown_json(cursor)}."))
@@ -85,7 +84,8 @@ def _content(item: Any) -> list[Any]:
     return [{"type": "resource", "resource": item}]
 
 
-def _message(item: Any) -> list[Any]:
+def parts_of_message(item: Any) -> list[Any]:
+    """Return the parts of a message of a prompt or of a request, after a line with its role."""
     if not isinstance(item, dict):
         return [item]
     content = item.get("content")
@@ -95,32 +95,3 @@ def _message(item: Any) -> list[Any]:
 def _entry(item: Any) -> list[Any]:
     shown = ("uri", "uriTemplate", "name", "title", "description", "mimeType", "arguments")
     return [_text(shown_json({key: item[key] for key in shown if key in item} if isinstance(item, dict) else item))]
-
-
-class RequestAnswers:
-    """The answers to a server's requests for input of the user and for a completion: scripted, otherwise declined.
-
-    Args:
-        elicitations: What the user enters, in order, ``None`` to decline; the last one is repeated.
-        samples: The completions, in order; the last one is repeated.
-    """
-
-    def __init__(self, elicitations: Sequence[Mapping[str, Any] | None], samples: Sequence[str]) -> None:
-        self.elicits, self.samples = bool(elicitations), bool(samples)
-        self._elicitations, self._samples = _repeating_last(elicitations), _repeating_last(samples)
-
-    def answer(self, method: str) -> dict[str, Any] | None:
-        """Return the result of a request; ``None`` if it is declined with an error, or not supported."""
-        if method == "ping":
-            return {}
-        if method == "elicitation/create":
-            content = next(self._elicitations)
-            return {"action": "decline"} if content is None else {"action": "accept", "content": dict(content)}
-        if method == "sampling/createMessage" and self.samples:
-            content = {"type": "text", "text": next(self._samples)}
-            return {"role": "assistant", "content": content, "model": "scripted", "stopReason": "endTurn"}
-        return None
-
-
-def _repeating_last(values: Sequence[Any]) -> Iterator[Any]:
-    return itertools.chain(values, itertools.repeat(values[-1] if values else None))

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from rllm_gym.core.background_loop import BackgroundLoop
 from rllm_gym.core.per_process import PerProcess
 from rllm_gym.mcp.errors import ServerFault
-from rllm_gym.mcp.offers import RequestAnswers
+from rllm_gym.mcp.server_requests import RequestAnswers
 from rllm_gym.mcp.servers import HttpServer, InProcessServer, Server, StdioServer
 from rllm_gym.mcp.session import SessionConnection, ToolSession, within
 from rllm_gym.runtime.program_launcher import LaunchSpec, ProgramLauncher, server_spec

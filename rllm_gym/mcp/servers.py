@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 from urllib.parse import urlsplit
 
 from rllm_gym.mcp.offers import OFFERS
+from rllm_gym.mcp.server_requests import BY_MODEL
 
 
 @dataclass(frozen=True)
@@ -33,10 +34,9 @@ class StdioServer:
         timeout: Seconds for its start, and for each call unless the environment sets less.
         offers: ``"resources"`` and ``"prompts"`` add tools that list and read those of the server.
         elicitations: What its user enters when it asks for input, in order: an object, or ``None`` to decline; the last
-            one is repeated. Without any, the client declares no support for it, and a request is declined.
-            Cannot be used with ``shared``.
-        samples: The completions that it gets when it asks for one, in order; the last one is repeated. Without any, as
-            above.
+            one is repeated. Or ``"model"``: the agent's model answers, in a turn of its own. Without any, the client
+            declares no support for it, and a request is declined. Cannot be used with ``shared``.
+        samples: The completions that it gets when it asks for one, in order, or ``"model"``; otherwise as above.
 
     Raises:
         ValueError: An argument is invalid.
@@ -52,8 +52,8 @@ class StdioServer:
     restartable: bool = False
     timeout: float = 30.0
     offers: tuple[str, ...] = ()
-    elicitations: tuple[Mapping[str, Any] | None, ...] = ()
-    samples: tuple[str, ...] = ()
+    elicitations: tuple[Mapping[str, Any] | None, ...] | Literal["model"] = ()
+    samples: tuple[str, ...] | Literal["model"] = ()
 
     def __post_init__(self) -> None:
         _check(self)
@@ -110,8 +110,8 @@ class HttpServer:
     timeout: float = 30.0
     transport: str = "http"
     offers: tuple[str, ...] = ()
-    elicitations: tuple[Mapping[str, Any] | None, ...] = ()
-    samples: tuple[str, ...] = ()
+    elicitations: tuple[Mapping[str, Any] | None, ...] | Literal["model"] = ()
+    samples: tuple[str, ...] | Literal["model"] = ()
     restartable: bool = True
 
     def __post_init__(self) -> None:
@@ -173,8 +173,11 @@ def _check(server: Server) -> None:
         raise ValueError(f"timeout={timeout!r} must be a positive, finite number of seconds")
     _check_tuple(server, "offers", lambda one: one in OFFERS, f"{' and '.join(map(repr, OFFERS))}")
     if not isinstance(server, InProcessServer):
-        _check_tuple(server, "elicitations", lambda one: one is None or isinstance(one, Mapping), "objects and None")
-        _check_tuple(server, "samples", lambda one: isinstance(one, str), "texts")
+        if server.elicitations != BY_MODEL:
+            what = "objects and None, or 'model'"
+            _check_tuple(server, "elicitations", lambda one: one is None or isinstance(one, Mapping), what)
+        if server.samples != BY_MODEL:
+            _check_tuple(server, "samples", lambda one: isinstance(one, str), "texts, or 'model'")
         for script in ("elicitations", "samples"):
             if server.shared and getattr(server, script):
                 raise ValueError(

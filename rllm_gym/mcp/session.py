@@ -11,6 +11,7 @@ reached any server.
 from __future__ import annotations
 
 import asyncio
+import concurrent.futures
 import json
 import logging
 import os
@@ -25,6 +26,7 @@ from rllm_gym.mcp.errors import JsonRpcError, ServerFault
 from rllm_gym.mcp.offers import OFFERS, read_response
 from rllm_gym.mcp.protocol import MAX_DEPTH, depth, printable
 from rllm_gym.mcp.results import ToolResult, refusal
+from rllm_gym.mcp.server_requests import ServerRequest
 from rllm_gym.mcp.servers import Server
 from rllm_gym.mcp.tools import MCPTool, named_tools
 
@@ -126,8 +128,8 @@ class ToolSession:
         Args:
             name: One of :attr:`tools`.
             arguments: JSON types. They are sent unchanged; check them against the schema first.
-            timeout: Seconds, including those for which the call waits until its server has started again; ``None``
-                for the server's own.
+            timeout: Seconds, including those for which the call waits until its server has started again, without those
+                for which its server waits for the model (see :meth:`listen`); ``None`` for the server's own.
 
         Returns:
             The tool's result. ``is_error`` is set if the tool fails, if its server refuses the call, or if the server
@@ -137,6 +139,12 @@ class ToolSession:
             ServerFault: The server ended before the first call of the session, cannot be reached or started again
                 although no call of the session has reached a server, or this session is closed.
         """
+        return await asyncio.wrap_future(self.start(name, arguments, timeout=timeout))
+
+    def start(
+        self, name: str, arguments: dict[str, Any], *, timeout: float | None = None
+    ) -> concurrent.futures.Future[ToolResult]:
+        """Start a call; the future has what :meth:`call` returns or raises."""
         if self._pid != os.getpid():
             raise ServerFault(
                 f"this ToolSession belongs to process {self._pid}; open a new session after a fork", kind="server_died"
@@ -146,14 +154,35 @@ class ToolSession:
             raise ValueError(f"timeout={timeout!r} must be a positive number of seconds")
         tool = self._by_name.get(name)
         if tool is None:
-            return refusal(f"There is no tool {printable(name)!r}.")
+            return _done(refusal(f"There is no tool {printable(name)!r}."))
         try:
             sendable = _sendable(arguments)
         except ValueError as error:
-            return refusal(f"The arguments cannot be sent: {error}.")
+            return _done(refusal(f"The arguments cannot be sent: {error}."))
         one = self._by_server[tool.server]
         seconds = one.server.timeout if timeout is None else timeout
-        return await self._loop.arun(self._call(one, tool, sendable, seconds))
+        return self._loop.start(self._call(one, tool, sendable, seconds))
+
+    def listen(self, notify: Callable[[], None] | None) -> None:
+        """Let requests of servers with ``elicitations="model"`` or ``samples="model"`` wait in :attr:`requests`.
+
+        Args:
+            notify: Called for each, from another thread. ``None``: the model answers no more, and requests are
+                declined, also those that wait.
+        """
+        for one in self._connections:
+            if not one.shared:
+                one.connection.answers.listen(notify)
+
+    @property
+    def requests(self) -> list[tuple[str, ServerRequest]]:
+        """The requests that wait for the model, and the name of the server of each."""
+        return [
+            (one.name, request)
+            for one in self._connections
+            for request in [*one.connection.answers.waiting]
+            if not request.is_answered
+        ]
 
     def end_of_trial(self) -> None:
         """Forget the calls so far, which were not the model's: what ends a server from now on may be a fault again.
@@ -275,6 +304,12 @@ class ToolSession:
         await self._on_close()
 
 
+def _done(result: ToolResult) -> concurrent.futures.Future[ToolResult]:
+    future: concurrent.futures.Future[ToolResult] = concurrent.futures.Future()
+    future.set_result(result)
+    return future
+
+
 async def _responds(connection: ServerConnection, timeout: float) -> bool:
     """Return whether a server that did not answer a call in time answers another request."""
     try:
@@ -291,8 +326,9 @@ async def within(timeout: float, connection: ServerConnection, what: str, operat
         ServerFault: It took more than ``timeout`` seconds.
     """
     try:
-        async with asyncio.timeout(timeout):
-            return await operation
+        async with asyncio.timeout(timeout) as deadline:
+            with connection.answers.suspending(deadline):
+                return await operation
     except TimeoutError:
         words = f"{connection.label} did not {what} within {timeout:g} s{connection.error_context()}"
         raise ServerFault(words, kind="server_deadline") from None

@@ -29,8 +29,8 @@ from rllm_gym.mcp.connection import (
     sdk_error,
 )
 from rllm_gym.mcp.errors import ServerFault
-from rllm_gym.mcp.offers import RequestAnswers
 from rllm_gym.mcp.protocol import FLOOD_BYTES, FLOOD_MESSAGES, FLOOD_REQUESTS, MAX_MESSAGE_BYTES, decoded, shown
+from rllm_gym.mcp.server_requests import RequestAnswers, passed_on
 
 _EVENTS = {"content-type": "text/event-stream"}
 
@@ -171,7 +171,7 @@ class CheckedSseTransport(httpx2.AsyncBaseTransport):
                 return None
             self._unasked.requests += 1
             self._check_flood()
-            return {"jsonrpc": "2.0", "id": number, "method": method}
+            return passed_on(message)
         exchange = self._waiting.pop(str(number), None)
         if exchange is None:
             return None

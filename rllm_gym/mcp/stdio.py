@@ -17,7 +17,6 @@ from mcp_types import JSONRPCError, JSONRPCRequest, JSONRPCResponse
 
 from rllm_gym.mcp.connection import TOOLS_CHANGED, ServerConnection, checked_session, sdk_error
 from rllm_gym.mcp.errors import ServerFault
-from rllm_gym.mcp.offers import RequestAnswers
 from rllm_gym.mcp.protocol import (
     FLOOD_BYTES,
     FLOOD_MESSAGES,
@@ -27,6 +26,7 @@ from rllm_gym.mcp.protocol import (
     printable,
     shown,
 )
+from rllm_gym.mcp.server_requests import RequestAnswers, passed_on
 from rllm_gym.runtime.program_launcher import LaunchSpec, ProgramLauncher, private_fds
 
 _CHUNK = 1 << 18
@@ -261,7 +261,7 @@ class StdioConnection(ServerConnection):
             if type(message.get("id")) not in (int, str) or not isinstance(method, str):
                 return
             self._requests_since_asked += 1
-            taken = JSONRPCRequest.model_construct(id=message["id"], method=method)
+            taken = JSONRPCRequest.model_construct(**passed_on(message))
         elif number < 0:
             return
         elif isinstance(error, dict):

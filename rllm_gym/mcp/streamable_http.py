@@ -30,8 +30,8 @@ from rllm_gym.mcp.connection import (
     sdk_error,
 )
 from rllm_gym.mcp.errors import ServerFault
-from rllm_gym.mcp.offers import RequestAnswers
 from rllm_gym.mcp.protocol import FLOOD_BYTES, FLOOD_MESSAGES, FLOOD_REQUESTS, MAX_MESSAGE_BYTES, decoded, shown
+from rllm_gym.mcp.server_requests import RequestAnswers, passed_on
 
 _ERROR_BYTES = 1 << 16
 _NOTICE_S = 2.0
@@ -280,7 +280,7 @@ class _CheckedEvents(httpx2.AsyncByteStream):
                         exchange.requests += 1
                         if exchange.requests > FLOOD_REQUESTS:
                             raise self._flooded()
-                        yield _event({"jsonrpc": "2.0", "id": message["id"], "method": message["method"]})
+                        yield _event(passed_on(message))
         except httpx2.SSEError:  # a message that is too long
             exchange.fault = self._flooded()
         except ServerFault as fault:

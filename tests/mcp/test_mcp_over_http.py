@@ -25,8 +25,9 @@ from rllm_gym.mcp import (
     ToolSession,
     shared_pool,
 )
+from tests.mcp.running_application import running
 from tests.mcp.scenarios import fault_of, run_scenario, servers_in
-from tests.waiting import auntil, until
+from tests.waiting import auntil
 
 Context = pytest.importorskip("mcp.server.mcpserver", reason="pip install 'rllm-gym[mcp]'").Context
 
@@ -81,22 +82,6 @@ def _refusing_the_handshake(application):
         await application(scope, again, send)
 
     return refusing
-
-
-@contextlib.contextmanager
-def running(application) -> Iterator[str]:
-    import uvicorn
-
-    config = uvicorn.Config(application, port=0, log_level="error", timeout_graceful_shutdown=1)
-    server = uvicorn.Server(config)
-    thread = threading.Thread(target=server.run, daemon=True)
-    thread.start()
-    assert until(lambda: server.started)
-    try:
-        yield f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}/mcp"
-    finally:
-        server.should_exit = True
-        thread.join(120)
 
 
 @pytest.mark.parametrize("json_response", [False, True], ids=["events", "json"])

@@ -29,17 +29,23 @@ from rllm_gym.envs.mcp.arguments import ValidationBudget, checked_arguments
 from rllm_gym.envs.mcp.domains import TEMPLATES, ToolTaskTemplate
 from rllm_gym.envs.mcp.images import MAX_IMAGES, check_available, data_urls
 from rllm_gym.envs.mcp.prompt import (
+    ANSWERS,
+    DECLINE,
     ENDINGS,
     EXAMPLE,
     FINISH,
+    HOW_TO_ANSWER,
     LOST,
     USER_LOST,
+    answer_tools,
     changed_tools,
     first_observation,
+    request_text,
     results_text,
     user_message,
 )
 from rllm_gym.envs.mcp.rows import ToolRowParser, read_task, servers_of
+from rllm_gym.envs.mcp.running_calls import RunningCalls
 from rllm_gym.envs.mcp.task_instance import (
     BuiltinTaskInstance,
     ServerTaskInstance,
@@ -53,6 +59,7 @@ from rllm_gym.envs.task_templates import TemplateTaskRow, choose_templates, temp
 from rllm_gym.envs.transcript import transcript
 from rllm_gym.grading.user_checks import FAILED, find_function
 from rllm_gym.mcp import MCPTool, Server, ServerPool, ToolResult, ToolSession, shared_pool, tools_json
+from rllm_gym.mcp.server_requests import ServerRequest
 from rllm_gym.parsing.function_calls import FunctionCall
 from rllm_gym.parsing.tool_calls import parse_tool_calls
 
@@ -86,10 +93,13 @@ class MCPEnv(AsyncTextEnv):
     ``report_infeasible`` ends it with the statement that the task cannot, or must not, be done; the same statement in
     plain text counts as an ordinary answer. A tool that ends the episode must be the only call of its reply.
 
+    A server with ``elicitations="model"`` or ``samples="model"`` may ask the model something while it works on a call.
+    The next reply answers with ``answer_request`` or ``decline_request``, or ends the episode.
+
     ## Observation space
     Text. First the task, the instructions of the servers, the tools with their parameters, and how to call them; then
-    the results of a turn's calls, in order, each under its tool's name, and the tools that a server has changed. The
-    middle of a long result is cut, with a note. Results show the episode's directory as ``/workspace``, and arguments
+    the results of a turn's calls, in order, each under its tool's name, and the tools that a server has changed; or what
+    a server asks before it answers. The middle of a long result is cut, with a note. Results show the episode's directory as ``/workspace``, and arguments
     may use that name.
 
     ## Starting state
@@ -267,6 +277,9 @@ class MCPEnv(AsyncTextEnv):
         self._user: SimulatedUser | None = None
         self._instance: ToolTaskInstance | None = None
         self._available_tools: dict[str, MCPTool] = {}
+        self._running: RunningCalls | None = None
+        self._asked: ServerRequest | None = None
+        self._answer_tools: dict[str, MCPTool] = {}
         self._calls = ToolCallLog()
         self._log: list[tuple[str, str]] = []
         self._images: list[str] = []
@@ -278,6 +291,7 @@ class MCPEnv(AsyncTextEnv):
     async def _async_begin(self, task: Task) -> str:
         await self._async_end()
         self._calls, self._log, self._images = ToolCallLog(), [], []
+        self._running, self._asked, self._answer_tools = None, None, {}
         self._errors, self._answer, self._graded = 0, "", FAILED
         self._instance = case = await self._instance_of(task)
         seed = int(self.np_random.integers(2**31)) if case.seed is None else case.seed
@@ -359,7 +373,7 @@ class MCPEnv(AsyncTextEnv):
         except BaseException:
             await asyncio.shield(pool.discard(workspace))
             raise
-        reserved = [tool.name for tool in ENDINGS]
+        reserved = [*(tool.name for tool in ENDINGS), *ANSWERS]
         return await pool.open(servers, workspace=workspace, seed=seed, reserved=reserved)
 
     def _first_observation(self, session: ToolSession, instance: ToolTaskInstance, opening: str | None) -> str:
@@ -396,6 +410,8 @@ class MCPEnv(AsyncTextEnv):
         self._images = []
         reply = parse_tool_calls(action)
         if not reply.calls:
+            if self._asked is not None:
+                raise InvalidAction(f"A server waits for an answer. {HOW_TO_ANSWER}")
             if not reply.text:
                 other = "with the final answer to end the task" if self._user is None else "with a message to the user"
                 raise InvalidAction(f"The reply is empty. Call a tool with {EXAMPLE}, or reply {other}.")
@@ -403,14 +419,27 @@ class MCPEnv(AsyncTextEnv):
         prepared = self._prepared(reply.calls)
         ending = _ending_of(prepared)
         if ending is not None:
+            if self._running is not None:
+                await self._running.end()
+                self._take_results()
             return await self._end(ending)
-        results = await self._run(prepared)
-        images = [image for result in results for image in result.images]
+        if self._asked is not None:
+            tool, arguments = prepared[0]
+            self._asked.answer(None if tool is DECLINE else self._name.real(arguments))
+            self._asked, self._answer_tools = None, {}
+        else:
+            assert self._session is not None
+            self._running = RunningCalls(self._session, prepared, self._name.real, self.call_timeout)
+        assert self._running is not None
+        if (asked := await self._running.wait()) is not None:
+            return Outcome(self._request(*asked), {"task": 0.0})
+        called = self._take_results()
+        images = [image for _, result in called for image in result.images]
         if images and self.max_images:
             self._images = await asyncio.to_thread(data_urls, images, self.max_images)
         changes = await self._changes_of_tools()
         observation = results_text(
-            [(tool.name, result) for (tool, _), result in zip(prepared, results)],
+            called,
             max_result_chars=self.max_result_chars,
             max_chars=self.observation_space.max_length - len(LOST) - len(changes),  # type: ignore[attr-defined]
         )
@@ -452,11 +481,13 @@ class MCPEnv(AsyncTextEnv):
                 f"The reply has {len(calls)} tool calls, and at most {self.max_calls} are taken; none was sent."
             )
         several, work = len(calls) > 1, ValidationBudget()
+        if several and self._asked is not None:
+            raise InvalidAction(f"A server waits for an answer, and no other call is sent before. {HOW_TO_ANSWER}")
         prepared = []
         for number, call in enumerate(calls, 1):
-            tool = self._available_tools.get(call.name)
+            tool = self.available_tools.get(call.name)
             if tool is None:
-                raise InvalidAction(_no_such_tool(call.name, number if several else 0, self._available_tools))
+                raise InvalidAction(_no_such_tool(call.name, number if several else 0, self.available_tools))
             if several and tool in ENDINGS:
                 raise InvalidAction(
                     f"Call {number} is {call.name!r}, which ends the task; it must be the only call of its reply. None "
@@ -468,18 +499,25 @@ class MCPEnv(AsyncTextEnv):
                 raise InvalidAction(f"{error}{' No other call was sent either.' * several}") from error
         return prepared
 
-    async def _run(self, prepared: Sequence[tuple[MCPTool, dict[str, Any]]]) -> list[ToolResult]:
-        """Run all calls concurrently; return their results in order."""
-        running = [asyncio.ensure_future(self._call(tool, arguments)) for tool, arguments in prepared]
-        try:
-            results = await asyncio.gather(*running)
-        finally:
-            for one in running:
-                one.cancel()  # a fault of one call ends the episode
-        for (tool, arguments), result in zip(prepared, results):
+    def _take_results(self) -> list[tuple[str, ToolResult]]:
+        """Record the calls that are answered; return the tool's name and the result of each."""
+        assert self._running is not None
+        running, self._running = self._running, None
+        self._asked, self._answer_tools = None, {}
+        called = []
+        for (tool, arguments), result in zip(running.calls, running.results()):
             self._calls.add(tool.name, arguments, result)
             self._errors += result.is_error
-        return [self._name.hidden(result) for result in results]
+            called.append((tool.name, self._name.hidden(result)))
+        return called
+
+    def _request(self, server: str, request: ServerRequest) -> str:
+        """Let the model answer a request of a server in its next reply; return what to tell it."""
+        tools = answer_tools(request)
+        self._asked, self._answer_tools = request, {tool.name: tool for tool in [*tools, *self._endings]}
+        text = self._name.without_path(ToolResult(request.text).shortened(self.max_result_chars))
+        observation = request_text(server, request.wanted, text, tools, self.max_tools_chars)
+        return observation[: self.observation_space.max_length]  # type: ignore[attr-defined]
 
     async def _changes_of_tools(self) -> str:
         """Follow changes of the servers' tools; return what to tell the model, or ``""``."""
@@ -493,10 +531,6 @@ class MCPEnv(AsyncTextEnv):
         )
         longest: int = self.observation_space.max_length // 3  # type: ignore[attr-defined]
         return changed_tools(before, self._available_tools, self.max_tools_chars)[:longest]
-
-    async def _call(self, tool: MCPTool, arguments: dict[str, Any]) -> ToolResult:
-        assert self._session is not None
-        return await self._session.call(tool.name, self._name.real(arguments), timeout=self.call_timeout)
 
     async def _end(self, end: ToolEpisodeEnd) -> Outcome:
         assert self._instance is not None
@@ -534,8 +568,9 @@ class MCPEnv(AsyncTextEnv):
 
     @property
     def available_tools(self) -> Mapping[str, MCPTool]:
-        """The tools of the episode by name, including those that end it."""
-        return self._available_tools
+        """The tools of the episode by name, including those that end it; while a server waits for an answer, those that
+        give it."""
+        return self._answer_tools or self._available_tools
 
     @property
     def turn(self) -> int:

@@ -11,7 +11,8 @@ from typing import Any
 
 from rllm_gym.envs.mcp.arguments import has_default
 from rllm_gym.mcp.results import ToolResult
-from rllm_gym.mcp.tools import MCPTool
+from rllm_gym.mcp.server_requests import ServerRequest
+from rllm_gym.mcp.tools import MCPTool, named_tools
 
 FINISH = MCPTool(
     "finish",
@@ -38,10 +39,23 @@ REPORT_INFEASIBLE = MCPTool(
 )
 ENDINGS = (FINISH, REPORT_INFEASIBLE)
 
+DECLINE = MCPTool(
+    "decline_request",
+    "Decline the request.",
+    {"type": "object", "properties": {}, "additionalProperties": False},
+    "",
+    "decline_request",
+)
+_ANSWER = {"name": "answer_request", "description": "Answer the request of the server."}
+ANSWERS = (str(_ANSWER["name"]), DECLINE.name)
+"""Names of the tools that answer a request of a server."""
+
 USER_LOST = "The task ends unsolved, because the user does not answer any more."
 LOST = "\n\nThe task ends unsolved, because a server that it needs cannot go on after a call."
 
 EXAMPLE = '<tool_call>{"name": "…", "arguments": {…}}</tool_call>'
+
+HOW_TO_ANSWER = f"Answer with one call of {' or '.join(ANSWERS)}."
 
 _MAX_SIGNATURE_CHARS = 1_000
 _MAX_VALUE_CHARS = 40
@@ -100,6 +114,19 @@ def first_observation(
 def user_message(message: str) -> str:
     """Return the observation of a message of the user."""
     return f"The user says:\n{message}"
+
+
+def answer_tools(request: ServerRequest) -> list[MCPTool]:
+    """Return the tools with which the model answers a request of a server, or declines it."""
+    return [*named_tools([("", [{**_ANSWER, "inputSchema": request.schema}])]), DECLINE]
+
+
+def request_text(server: str, wanted: str, text: str, tools: Sequence[MCPTool], max_tools_chars: int) -> str:
+    """Return the observation of a request of a server."""
+    return (
+        f"Before it answers your call, the server {server} asks for {wanted}:\n{text}\n\n"
+        f"{HOW_TO_ANSWER} Tools:\n{tool_list(tools, max_tools_chars)}"
+    )
 
 
 def tool_list(tools: Sequence[MCPTool], max_chars: int) -> str:

@@ -1,0 +1,153 @@
+"""A server's requests for input of the user and for a completion, answered by the model that is trained."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("mcp", reason="needs the extra: pip install 'rllm-gym[mcp]'")
+
+from rllm_gym.agents import MCPAgent
+from rllm_gym.engine import AgentExecutionEngine
+from rllm_gym.envs.mcp import MCPEnv, ToolState
+from rllm_gym.mcp import HttpServer, Server, StdioServer
+from rllm_gym.mcp.server_requests import RequestAnswers, passed_on
+from rllm_gym.samplers import ScriptedSampler
+from tests.chat.templates import make_tokenizer
+from tests.envs.tool_call import call
+from tests.mcp.offering_server import make_server
+from tests.mcp.running_application import running
+from tests.mcp.scenarios import run_scenario
+
+OFFERING = str(Path(__file__).with_name("offering_server.py"))
+BY_MODEL = {"elicitations": "model", "samples": "model"}
+INPUT = {"message": "Where to?", "requestedSchema": {"type": "object", "properties": {"city": {"type": "string"}}}}
+
+
+def program(**options: Any) -> StdioServer:
+    return StdioServer("{python}", (OFFERING,), timeout=120.0, **BY_MODEL, **options)
+
+
+def make_env(server: Server, **options: Any) -> MCPEnv:
+    row = {"prompt": "Book a trip to Graz.", "servers": [server], "answer": {"type": "string", "value": "Graz"}}
+    return MCPEnv(tasks=[{**row, **options}])
+
+
+def answered_by_the_model(server: Server) -> None:
+    env = make_env(server)
+    env.reset(seed=0)
+    observation = env.step(call("book"))[0]
+    assert observation.startswith(
+        "Before it answers your call, the server server1 asks for input of its user:\nWhere to?"
+    )
+    assert "- answer_request(city: string): " in observation
+    assert "- decline_request(): " in observation
+    assert list(env.available_tools) == ["answer_request", "decline_request", "finish", "report_infeasible"]
+    for invalid in (call("book"), "Graz", call("answer_request", town="Graz"), call("decline_request") * 2):
+        assert env.step(invalid)[4]["invalid_action"], invalid
+    assert env.step(call("answer_request", city="Graz"))[0] == "Result, book:\naccept: Graz"
+    assert "asks for a completion of a conversation:\nuser:\n?" in env.step(call("think"))[0]
+    assert env.step(call("answer_request", text="42"))[0] == "Result, think:\nagent: 42"
+    # Two calls at once: a request of each, one after the other, and then both results.
+    asked = [env.step(reply)[0] for reply in (call("book") + call("think"), call("decline_request"))]
+    assert sorted(("input" in text, "completion" in text) for text in asked) == [(False, True), (True, False)]
+    observation, *_, info = env.step(call("decline_request"))
+    assert observation == (
+        "Result 1 of 2, book:\ndecline: \n\n"
+        "Result 2 of 2, think (failed):\nError: the user declines the request (error -1)"
+    )
+    assert (info["tools_called"], info["tool_errors"]) == (4, 1)
+    # The end of the episode declines what waits.
+    env.step(call("book"))
+    _, reward, terminated, _, info = env.step(call("finish", answer="Graz"))
+    assert (reward, terminated, info["tools_called"]) == (1.0, True, 5)
+    env.close()
+
+
+def test_a_program_asks_the_model() -> None:
+    answered_by_the_model(program())
+
+
+@pytest.mark.parametrize("transport", ["http", "sse"])
+def test_a_server_at_a_url_asks_the_model(transport: str) -> None:
+    application = make_server().sse_app() if transport == "sse" else make_server().streamable_http_app()
+    with running(application) as url:
+        url = url.replace("/mcp", "/sse") if transport == "sse" else url
+        answered_by_the_model(HttpServer(url, transport=transport, timeout=120.0, **BY_MODEL))
+
+
+def test_the_deadline_of_a_call_stands_still_while_the_model_is_asked() -> None:
+    async def scenario() -> None:
+        answers, loop = RequestAnswers("model", ()), asyncio.get_running_loop()
+        asked = asyncio.Event()
+        answers.listen(asked.set)
+        async with asyncio.timeout(1000) as deadline, asyncio.timeout(2000) as other:
+            with answers.suspending(deadline):
+                asking = [asyncio.ensure_future(answers.answer("elicitation/create", INPUT)) for _ in range(2)]
+                await asked.wait()
+                assert deadline.when() is None
+                with answers.suspending(other):
+                    assert other.when() is None
+                    answers.waiting[0].answer({"city": "Graz"})
+                    assert await asking[0] == {"action": "accept", "content": {"city": "Graz"}}
+                    assert deadline.when() is None
+                    answers.listen(None)
+                    assert await asking[1] == {"action": "decline"}
+                    now = loop.time()
+                    ends = [deadline.when() or 0.0, other.when() or 0.0]
+                    assert now < ends[0] <= now + 1000 < ends[1] <= now + 2000
+
+    run_scenario(scenario)
+
+
+def test_only_calls_of_the_model_ask_it() -> None:
+    async def scenario() -> None:
+        answers = RequestAnswers("model", "model")
+        assert await answers.answer("elicitation/create", INPUT) == {"action": "decline"}
+        assert await answers.answer("sampling/createMessage", {"messages": []}) is None
+        answers.listen(lambda: None)
+        for params in ({}, {"message": 1}, {**INPUT, "mode": "url"}, {**INPUT, "requestedSchema": []}):
+            assert await answers.answer("elicitation/create", params) == {"action": "decline"}, params
+        assert await answers.answer("sampling/createMessage", {"messages": {}}) is None
+        assert answers.waiting == []
+
+    run_scenario(scenario)
+
+
+def booked(state: ToolState) -> bool:
+    """Ask during the check, in which no model answers."""
+    return state.call("book").text == "decline: "
+
+
+def test_a_check_whose_call_asks_for_input_is_not_answered_by_the_model() -> None:
+    env = make_env(program(), check=booked)
+    env.reset(seed=0)
+    assert env.step("Graz")[1] == 1.0
+    env.close()
+
+
+def test_the_parameters_of_requests_are_bounded() -> None:
+    deep: Any = 1
+    for _ in range(200):
+        deep = [deep]
+    request = {"jsonrpc": "2.0", "id": 1, "method": "elicitation/create"}
+    assert passed_on({**request, "params": INPUT}) == {**request, "params": INPUT}
+    for params in ({"message": "x" * 300_000}, {"message": deep}, [1], None):
+        assert passed_on({**request, "params": params}) == request
+    assert passed_on({**request, "method": "roots/list", "params": INPUT}) == {**request, "method": "roots/list"}
+
+
+def test_the_answer_to_a_request_is_a_turn_of_the_agent() -> None:
+    tokenizer, replies = make_tokenizer("qwen2.5"), [call("book"), call("answer_request", city="Graz"), "Graz"]
+    sampler = ScriptedSampler(replies, tokenizer)
+    row = {"prompt": "Book.", "servers": [program()], "answer": {"type": "string", "value": "Graz"}}
+    engine = AgentExecutionEngine(env="rllm/MCP-v0", env_kwargs={"tasks": [row]}, agent=MCPAgent, sampler=sampler)
+    (episode,) = engine.run_sync([0])
+    (trajectory,) = episode.trajectories
+    assert trajectory.reward == 1.0
+    assert "Where to?" in tokenizer.decode(trajectory.steps[1].tokens.context_ids)  # where the mask is 0
+    for step, reply in zip(trajectory.steps, replies, strict=True):
+        assert tokenizer.decode(step.tokens.ids).startswith(reply[:20])
