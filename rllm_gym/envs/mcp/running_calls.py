@@ -52,6 +52,8 @@ class RunningCalls:
             while True:
                 changed.clear()
                 for future in self._futures:
+                    if future.cancelled():  # the pool was closed
+                        raise asyncio.CancelledError
                     if future.done():
                         future.result()
                 if all(future.done() for future in self._futures):
