@@ -66,7 +66,8 @@ try:
 except BaseException as error:
     problem = f"{type(error).__name__}: {error}"
     # Of a local name that has no value: an empty output may cause that.
-    usable = not isinstance(error, (Unusable, SyntaxError, ImportError)) and type(error) is not NameError
+    unusable = (Unusable, SyntaxError, ImportError, FileNotFoundError)
+    usable = not isinstance(error, unusable) and type(error) is not NameError
 print(file=out)
 report = {"nonce": task["nonce"], "right": right, "problem": problem, "usable": usable}
 print(json.dumps(report), file=out, flush=True)

@@ -35,6 +35,10 @@ async def grade_function(
         return CodeVerdict((), 0, error=reason, ungradable=reason)
     report, ended = await _run(pool, source, tests, stop_at_first_failure, show_expected)
     verdict = _verdict(report, ended)
+    if report.unused:
+        fault = (await _run(pool, "", tests, True, False, alone=True))[0].ungradable
+        if fault:
+            return CodeVerdict((), 0, error=bounded(fault), ungradable=fault)
     if not verdict.correct:
         return verdict
     varies = may_vary(source)
@@ -395,6 +399,7 @@ async def _run(
     probe: bool = False,
     extreme: str = "",
     hide: bool = False,
+    alone: bool = False,
     seed: int | None = None,
 ) -> tuple[TestReport, ProgramResult | None]:
     """Run both sides; return what the test side reported, and how the program ended if it ended before answering."""
@@ -429,6 +434,7 @@ async def _run(
         "probe": probe,
         "extreme": extreme,
         "hide_failures": hide,
+        "alone": alone,
         "seed": seed,
         "weak": "weakref" in source,
     }
