@@ -23,7 +23,7 @@ class SandboxedQuestionEnv(QuestionEnv, AsyncTextEnv):
     """
 
     bound_to_loop: ClassVar[bool] = False  # a pool works with every event loop
-    max_step_s = 1_800.0  # every run of a program has a limit, and so has their number
+    max_step_s = 1_800.0  # the runs of a program have a limit together: MAX_RUNS_S of grading.code.timed_pool
 
     def __init__(self, *, sandbox: str | SandboxPool, **options: Any) -> None:
         super().__init__(**options)

@@ -98,9 +98,9 @@ class MCPEnv(AsyncTextEnv):
 
     ## Observation space
     Text. First the task, the instructions of the servers, the tools with their parameters, and how to call them; then
-    the results of a turn's calls, in order, each under its tool's name, and the tools that a server has changed; or what
-    a server asks before it answers. The middle of a long result is cut, with a note. Results show the episode's directory as ``/workspace``, and arguments
-    may use that name.
+    the results of a turn's calls, in order, each under its tool's name, and the tools that a server has changed; or
+    what a server asks before it answers. The middle of a long result is cut, with a note. Results show the episode's
+    directory as ``/workspace``, and arguments may use that name.
 
     ## Starting state
     One task, chosen by ``options={"task": index | task_id | Task}``, else drawn with the seed. A server that takes

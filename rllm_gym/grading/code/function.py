@@ -16,6 +16,7 @@ from rllm_gym.grading.code.determinism import may_vary
 from rllm_gym.grading.code.inside.argument_mutation import ALTERATIONS, MUTATIONS
 from rllm_gym.grading.code.inside.extreme_numbers import CHANGES
 from rllm_gym.grading.code.relay import ProtocolViolation, Relay, TestReport
+from rllm_gym.grading.code.timed_pool import OUT_OF_TIME, OutOfTime, TimedPool
 from rllm_gym.grading.code.ungradable import ungradable_reason
 from rllm_gym.grading.code.verdict import TESTS_MEMORY_MB, CodeVerdict, FunctionTests, TestOutcome, bounded
 from rllm_gym.sandbox import Ended, Limits, Program, ProgramResult, RunningProgram, SandboxPool, Tier
@@ -33,14 +34,26 @@ async def grade_function(
     reason = ungradable_reason(tests)
     if reason:
         return CodeVerdict((), 0, error=reason, ungradable=reason)
-    report, ended = await _run(pool, source, tests, stop_at_first_failure, show_expected)
+    runs = TimedPool(pool)
+    report, ended = await _run(runs, source, tests, stop_at_first_failure, show_expected)
     verdict = _verdict(report, ended)
     if report.unused:
-        fault = (await _run(pool, "", tests, True, False, alone=True))[0].ungradable
+        fault = (await _run(TimedPool(pool), "", tests, True, False, alone=True))[0].ungradable
         if fault:
             return CodeVerdict((), 0, error=bounded(fault), ungradable=fault)
     if not verdict.correct:
         return verdict
+    try:
+        return await _check_further(runs, source, tests, report, verdict, show_expected)
+    except OutOfTime:
+        return _failed(verdict, "time", OUT_OF_TIME)
+
+
+async def _check_further(
+    pool: TimedPool, source: str, tests: FunctionTests, report: TestReport, verdict: CodeVerdict, show_expected: bool
+) -> CodeVerdict:
+    """Run the tests of a program that passed them in other ways, as far as it may have passed them without solving the
+    task."""
     varies = may_vary(source)
     if report.extreme:
         verdict = await _check_extreme_numbers(pool, source, tests, verdict)
@@ -70,7 +83,7 @@ async def grade_function(
 
 
 async def _check_extreme_numbers(
-    pool: SandboxPool, source: str, tests: FunctionTests, verdict: CodeVerdict
+    pool: TimedPool, source: str, tests: FunctionTests, verdict: CodeVerdict
 ) -> CodeVerdict:
     """Fail a program that passes because a number of it is infinite or undefined: of which sign makes no difference.
 
@@ -86,7 +99,7 @@ async def _check_extreme_numbers(
 
 
 async def _check_other_objects(
-    pool: SandboxPool, source: str, tests: FunctionTests, report: TestReport, verdict: CodeVerdict
+    pool: TimedPool, source: str, tests: FunctionTests, report: TestReport, verdict: CodeVerdict
 ) -> CodeVerdict:
     """Fail a program whose objects are equal to, or in order with, whatever they are compared with.
 
@@ -105,7 +118,7 @@ async def _check_other_objects(
 
 
 async def _check_equality_claims(
-    pool: SandboxPool, source: str, tests: FunctionTests, report: TestReport, verdict: CodeVerdict, varies: bool
+    pool: TimedPool, source: str, tests: FunctionTests, report: TestReport, verdict: CodeVerdict, varies: bool
 ) -> CodeVerdict:
     """Fail a program whose objects stay equal when the test makes one of them from other values."""
     claims, same = (
@@ -156,7 +169,7 @@ async def _check_equality_claims(
 
 
 async def _check_measured(
-    pool: SandboxPool, source: str, tests: FunctionTests, report: TestReport, verdict: CodeVerdict, varies: bool
+    pool: TimedPool, source: str, tests: FunctionTests, report: TestReport, verdict: CodeVerdict, varies: bool
 ) -> CodeVerdict:
     """Fail a program that passes whatever value the test subtracts from an object of it, or compares it with, and
     whatever the object was made from.
@@ -232,7 +245,7 @@ async def _nearly_always(
 
 
 async def _check_mutated_arguments(
-    pool: SandboxPool, source: str, tests: FunctionTests, report: TestReport, verdict: CodeVerdict, varies: bool
+    pool: TimedPool, source: str, tests: FunctionTests, report: TestReport, verdict: CodeVerdict, varies: bool
 ) -> CodeVerdict:
     """Fail a program that passes by changing the arguments that the tests give it.
 
@@ -269,7 +282,7 @@ async def _check_mutated_arguments(
 
 
 async def _needs_mutation(
-    pool: SandboxPool, source: str, tests: FunctionTests, call: int, kind: str, varies: bool
+    pool: TimedPool, source: str, tests: FunctionTests, call: int, kind: str, varies: bool
 ) -> bool:
     """Return whether the program passes whatever it was given when the call changed it."""
     delayed = kind == "delayed"
@@ -321,7 +334,7 @@ async def _needs_mutation(
     return False
 
 
-async def _compares_result_with_argument(pool: SandboxPool, source: str, tests: FunctionTests, call: int) -> bool:
+async def _compares_result_with_argument(pool: TimedPool, source: str, tests: FunctionTests, call: int) -> bool:
     """Return whether a line of the tests compares what a call returned with something made from its changed argument.
 
     This is not so if the tests only look at one of them or at each by itself, use the result as an index, or require
@@ -386,7 +399,7 @@ _random = random.SystemRandom()
 
 
 async def _run(
-    pool: SandboxPool,
+    pool: TimedPool,
     source: str,
     tests: FunctionTests,
     stop: bool,

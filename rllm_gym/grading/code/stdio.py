@@ -8,6 +8,7 @@ from dataclasses import replace
 
 from rllm_gym.grading.code.checker import check_output
 from rllm_gym.grading.code.compare import difference, max_output_bytes
+from rllm_gym.grading.code.timed_pool import OUT_OF_TIME, OutOfTime, TimedPool
 from rllm_gym.grading.code.verdict import CodeVerdict, StdioTest, StdioTests, TestOutcome, bounded
 from rllm_gym.sandbox import Ended, Program, ProgramResult, SandboxPool
 
@@ -41,6 +42,7 @@ async def grade_stdio(
     total = len(tests.tests)
     numpy = ("numpy",) if "numpy" in source else ()
     own = tests.checker not in ("lines", "tokens")
+    runs = TimedPool(pool, MAX_CONCURRENT)
 
     async def run(index: int) -> tuple[TestOutcome, ProgramResult]:
         test = tests.tests[index]
@@ -55,7 +57,7 @@ async def grade_stdio(
             program = Program(_WITH_FILE, files=files, preload=numpy, limits=limits)
         else:
             program = Program(source, stdin=stdin, preload=numpy, limits=limits)
-        result = await pool.run(program)
+        result = await runs.run(program)
         accepted = None
         if own and not _failure(result) and result.stdout_bytes <= len(result.stdout):
             accepted = await check_output(pool, tests.checker, test, result.stdout)
@@ -78,7 +80,10 @@ async def _run_rest(run, outcomes: dict[int, TestOutcome], total: int, stop: boo
 
     async def work() -> None:
         for index in waiting:
-            outcomes[index], _ = await run(index)
+            try:
+                outcomes[index], _ = await run(index)
+            except OutOfTime:
+                outcomes[index] = TestOutcome(str(index + 1), False, OUT_OF_TIME)
             if stop and not outcomes[index].passed:
                 for _ in waiting:
                     pass
