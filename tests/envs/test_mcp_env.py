@@ -593,6 +593,14 @@ def test_an_unusable_row_is_an_error_with_the_reason():
     assert_all_raise(TaskError, make_env, WRONG_ROWS, plain=True)
 
 
+def test_a_call_that_hangs_cannot_exceed_the_deadline_of_a_step():
+    """The model would make its episode a fault, which is not counted."""
+    slow = StdioServer("{python}", ("-c", ""), timeout=301.0)
+    with make_env(servers=slow) as env, pytest.raises(TaskError, match=r"timeout=301.*set call_timeout="):
+        env.reset(seed=0)
+    assert make_env(servers=slow, call_timeout=1_000.0).max_step_s > 2_000.0
+
+
 def test_rows_from_the_hub_cannot_run_code():
     read = ToolRowParser({"servers": (InProcessServer(shelf),)}, trusted=False)
     row = {"prompt": "How many?", "answer": NUMBER}

@@ -355,6 +355,12 @@ class MCPEnv(AsyncTextEnv):
         row = read_task(task, self._defaults)
         if not isinstance(row, TemplateTaskRow):
             self._template = ""
+            longest = max(server.timeout for server in row.servers)
+            if self.call_timeout is None and longest > _SERVERS_S / 2:
+                raise TaskError(
+                    f"task {task.task_id!r}: a server has timeout={longest:g}; a call that hangs could exceed the "
+                    f"deadline of a step: set call_timeout= of the environment, or at most {_SERVERS_S / 2:g} s there"
+                )
             return ServerTaskInstance(row, check_timeout=self.check_timeout)
         self._template = row.template
         template = self._templates.get(row.template) or TEMPLATES.get(row.template)
