@@ -13,8 +13,9 @@ from contextlib import asynccontextmanager
 from rllm_gym.sandbox import Program, ProgramResult, SandboxPool
 from rllm_gym.sandbox.running_program import RunningProgram
 
-MAX_RUNS_S = 600.0
-"""Seconds that the runs of a program may take, one after the other."""
+MAX_RUNS_S = 360.0
+"""Seconds that the runs of a program may take, one after the other: less than the default deadline of an episode in
+training, and several times what the longest gradings take on a busy machine."""
 
 OUT_OF_TIME = "the runs of the program took too long"
 
