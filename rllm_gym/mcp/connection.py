@@ -41,7 +41,7 @@ from pydantic import BaseModel, TypeAdapter
 
 from rllm_gym.mcp.errors import JsonRpcError, ServerFault
 from rllm_gym.mcp.protocol import MAX_DEPTH, bounded_instructions, depth, printable, shown
-from rllm_gym.mcp.server_requests import RequestAnswers
+from rllm_gym.mcp.server_requests import RequestAnswers, passed_on
 from rllm_gym.version import __version__
 
 CLIENT_INFO = Implementation(name="rllm-gym", version=__version__)
@@ -58,6 +58,9 @@ _REQUESTS: dict[str, tuple[Any, Any, str]] = {
 _DECLINED = -1
 """The code of the protocol for a request that the user declines."""
 _MAX_VERSIONS = 100
+_MAX_INPUT_ROUNDS = 20
+_MAX_INPUTS = 20
+_ASK_AGAIN_S = 0.1
 _MAX_TOOLS = 1_000
 _MAX_PAGES = 100
 _MAX_TOOLS_BYTES = 8 << 20
@@ -303,14 +306,44 @@ class ServerConnection(ABC):
             kind="server_protocol",
         )
 
-    async def call(self, name: str, arguments: dict[str, Any]) -> dict[str, Any]:
-        """Call a tool and return its result as the server sends it.
+    async def request_with_input(self, method: str, params: dict[str, Any]) -> dict[str, Any]:
+        """Send a request of the model and return its result; answer what the server asks for instead of a result.
+
+        That is how a server of the protocol of 2026-07-28 asks for input or a completion; before, it sent a request.
+        A result that asks for something that is declined, or asks too often, is returned as it is.
 
         Raises:
-            JsonRpcError: The server refuses the call.
+            JsonRpcError: The server refuses the request.
             ServerFault: It does not answer.
         """
-        return await self.request("tools/call", {"name": name, "arguments": arguments})
+        result = await self.request(method, params)
+        for number in range(_MAX_INPUT_ROUNDS):
+            if result.get("resultType") != "input_required":
+                break
+            answers = await self._input_for(result.get("inputRequests"))
+            if answers is None:
+                break
+            again = {**params, "input_responses": answers}
+            if isinstance(state := result.get("requestState"), str):
+                again["request_state"] = state
+            if not answers:  # the server only wants to be asked again
+                await asyncio.sleep(min(_ASK_AGAIN_S * (number + 1), 1.0))
+            result = await self.request(method, again)
+        return result
+
+    async def _input_for(self, requests: Any) -> dict[str, Any] | None:
+        """Return the answer to each request, by its key; ``None`` if one is declined."""
+        answers: dict[str, Any] = {}
+        for key, asked in [*requests.items()][:_MAX_INPUTS] if isinstance(requests, dict) else ():
+            asked_method = asked.get("method") if isinstance(asked, dict) else None
+            if not isinstance(asked_method, str):
+                return None
+            params = passed_on({"id": 0, "method": asked_method, "params": asked.get("params")}).get("params")
+            answer = await self.answers.answer(asked_method, params)
+            if answer is None:
+                return None
+            answers[key] = answer
+        return answers
 
     async def request(self, method: str, params: dict[str, Any]) -> dict[str, Any]:
         """Send a request and return its result.

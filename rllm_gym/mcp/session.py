@@ -249,10 +249,8 @@ class ToolSession:
             if not restart.done() or seconds <= 0:
                 return refusal(_STARTING)
         connection = one.connection
-        if tool.method == "tools/call":
-            sent = connection.call(tool.remote_name, arguments)
-        else:
-            sent = connection.request(tool.method, arguments)
+        params = {"name": tool.remote_name, "arguments": arguments} if tool.method == "tools/call" else arguments
+        sent = connection.request_with_input(tool.method, params)
         try:
             raw = await within(seconds, connection, f"answer {tool.remote_name!r}", sent)
         except JsonRpcError as error:

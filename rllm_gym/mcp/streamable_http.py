@@ -43,7 +43,7 @@ class HttpConnection(ServerConnection):
     """See :class:`~rllm_gym.mcp.connection.ServerConnection`. Has its own session with the server.
 
     Redirects are not followed, and proxies not used. A stream is kept open between requests only where the server's own
-    requests are answered by a script: many servers send them there.
+    requests are answered: many servers send them there.
     """
 
     def __init__(self, label: str, url: str, headers: Mapping[str, str], answers: RequestAnswers) -> None:
@@ -63,11 +63,16 @@ class HttpConnection(ServerConnection):
             await self._handshake(session)
             yield session
 
-    async def call(self, name: str, arguments: dict[str, Any]) -> dict[str, Any]:
-        result = await super().call(name, arguments)
+    async def request_with_input(self, method: str, params: dict[str, Any]) -> dict[str, Any]:
+        result = await super().request_with_input(method, params)
         # A notice may come on a stream that is not open here: each call may have changed the tools of such a server.
         capabilities = self._session.server_capabilities if self._session is not None else None
-        if capabilities is not None and capabilities.tools and capabilities.tools.list_changed:
+        if (
+            method == "tools/call"
+            and capabilities is not None
+            and capabilities.tools
+            and capabilities.tools.list_changed
+        ):
             self.note_changed_tools()
         return result
 

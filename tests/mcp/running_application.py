@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import threading
 from collections.abc import Iterator
 from typing import Any
@@ -25,3 +26,29 @@ def running(application: Any) -> Iterator[str]:
     finally:
         server.should_exit = True
         thread.join(120)
+
+
+def refusing_the_handshake(application: Any) -> Any:
+    """Answer ``initialize`` as a server does that supports only the 2026 protocol."""
+
+    async def refusing(scope: Any, receive: Any, send: Any) -> None:
+        if scope["type"] != "http" or scope["method"] != "POST":
+            await application(scope, receive, send)
+            return
+        body, more = b"", True
+        while more:
+            message = await receive()
+            body, more = body + message.get("body", b""), message.get("more_body", False)
+        if json.loads(body)["method"] == "initialize":
+            headers = [(b"content-type", b"text/plain")]
+            await send({"type": "http.response.start", "status": 400, "headers": headers})
+            await send({"type": "http.response.body", "body": b"no handshakes here"})
+            return
+        pieces = iter([{"type": "http.request", "body": body, "more_body": False}])
+
+        async def again() -> Any:
+            return next(pieces, None) or await receive()
+
+        await application(scope, again, send)
+
+    return refusing

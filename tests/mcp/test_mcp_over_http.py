@@ -25,7 +25,7 @@ from rllm_gym.mcp import (
     ToolSession,
     shared_pool,
 )
-from tests.mcp.running_application import running
+from tests.mcp.running_application import refusing_the_handshake, running
 from tests.mcp.scenarios import fault_of, run_scenario, servers_in
 from tests.waiting import auntil
 
@@ -58,34 +58,8 @@ def _application(json_response: bool):
     return server.streamable_http_app(json_response=json_response)
 
 
-def _refusing_the_handshake(application):
-    """Answer ``initialize`` as a server does that supports only the 2026 protocol."""
-
-    async def refusing(scope, receive, send):
-        if scope["type"] != "http" or scope["method"] != "POST":
-            await application(scope, receive, send)
-            return
-        body, more = b"", True
-        while more:
-            message = await receive()
-            body, more = body + message.get("body", b""), message.get("more_body", False)
-        if json.loads(body)["method"] == "initialize":
-            headers = [(b"content-type", b"text/plain")]
-            await send({"type": "http.response.start", "status": 400, "headers": headers})
-            await send({"type": "http.response.body", "body": b"no handshakes here"})
-            return
-        pieces = iter([{"type": "http.request", "body": body, "more_body": False}])
-
-        async def again():
-            return next(pieces, None) or await receive()
-
-        await application(scope, again, send)
-
-    return refusing
-
-
 @pytest.mark.parametrize("json_response", [False, True], ids=["events", "json"])
-@pytest.mark.parametrize("wrap", [lambda app: app, _refusing_the_handshake], ids=["handshake", "stateless"])
+@pytest.mark.parametrize("wrap", [lambda app: app, refusing_the_handshake], ids=["handshake", "stateless"])
 def test_tools_of_a_server_at_a_url_can_be_called(tmp_path: Path, json_response: bool, wrap) -> None:
     async def episode(url: str, number: int):
         session = await shared_pool().open([HttpServer(url)], workspace=tmp_path)
@@ -119,7 +93,7 @@ def test_tools_that_a_call_has_changed_are_listed_again(tmp_path: Path) -> None:
         finally:
             await session.close()
 
-    with running(_refusing_the_handshake(_application(json_response=True))) as url:
+    with running(refusing_the_handshake(_application(json_response=True))) as url:
         run_scenario(scenario, url)
 
 

@@ -18,8 +18,9 @@ from rllm_gym.mcp.server_requests import RequestAnswers, passed_on
 from rllm_gym.samplers import ScriptedSampler
 from tests.chat.templates import make_tokenizer
 from tests.envs.tool_call import call
+from tests.mcp import asking_server
 from tests.mcp.offering_server import make_server
-from tests.mcp.running_application import running
+from tests.mcp.running_application import refusing_the_handshake, running
 from tests.mcp.scenarios import run_scenario
 
 OFFERING = str(Path(__file__).with_name("offering_server.py"))
@@ -77,6 +78,23 @@ def test_a_server_at_a_url_asks_the_model(transport: str) -> None:
     with running(application) as url:
         url = url.replace("/mcp", "/sse") if transport == "sse" else url
         answered_by_the_model(HttpServer(url, transport=transport, timeout=120.0, **BY_MODEL))
+
+
+@pytest.mark.parametrize("wrap", [lambda app: app, refusing_the_handshake], ids=["handshake", "stateless"])
+def test_a_result_that_requires_input_is_answered_like_a_request(wrap: Any) -> None:
+    """Servers of the protocol of 2026 send no requests of their own."""
+    with running(wrap(asking_server.make_server().streamable_http_app())) as url:
+        env = make_env(HttpServer(url, timeout=120.0, **BY_MODEL))
+        env.reset(seed=0)
+        assert "asks for input of its user:\nWhere to?" in env.step(call("book"))[0]
+        assert env.step(call("answer_request", city="Graz"))[0] == "Result, book:\nto Graz"
+        env.step(call("book"))
+        assert env.step(call("decline_request"))[0].startswith("Result, book (failed):")
+        env.close()
+        env = make_env(HttpServer(url, timeout=120.0, elicitations=({"city": "Linz"},)))
+        env.reset(seed=0)
+        assert env.step(call("book"))[0] == "Result, book:\nto Linz"
+        env.close()
 
 
 def test_the_deadline_of_a_call_stands_still_while_the_model_is_asked() -> None:
