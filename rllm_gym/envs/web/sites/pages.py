@@ -15,7 +15,7 @@ Item = TypeVar("Item")
 
 _HERE = Path(__file__).parent
 # Inlined in every page, so that a page is a single request and its appearance does not depend on load order.
-_STYLE = Markup(f"<style>{_HERE.joinpath('style.css').read_text('utf-8')}</style>")
+_STYLE = _HERE.joinpath("style.css").read_text("utf-8")
 _SCRIPT = Markup(f"<script>{_HERE.joinpath('script.js').read_text('utf-8')}</script>")
 
 
@@ -31,6 +31,7 @@ class Frame:
         user: The signed-in user.
         search: (label, path) of the search in the header; it requests ``path?q=…``.
         wide: Whether pages use the full width, for tables and calendars.
+        style: The site's own style sheet, read with :func:`read_style`.
     """
 
     name: str
@@ -40,6 +41,12 @@ class Frame:
     user: str | None = None
     search: tuple[str, str] | None = None
     wide: bool = False
+    style: str = ""
+
+
+def read_style(module: str) -> str:
+    """Return the style sheet ``style.css`` beside a module, which is given as its ``__file__``."""
+    return Path(module).with_name("style.css").read_text("utf-8")
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +98,6 @@ def render(frame: Frame, page: HtmlPage, flashes: Sequence[Flash] = ()) -> str:
             search,
             frame.user and h("span.user", f"Signed in as {frame.user}"),
         ),
-        style=f"background:{frame.colour}",
     )
     trail = page.trail and h(
         "nav.trail",
@@ -116,7 +122,7 @@ def render(frame: Frame, page: HtmlPage, flashes: Sequence[Flash] = ()) -> str:
         h("meta", charset="utf-8"),
         h("meta", name="viewport", content="width=device-width, initial-scale=1"),
         h("title", f"{page.title} · {frame.name}"),
-        _STYLE,
+        Markup(f"<style>{_STYLE}{frame.style}</style>"),
     )
     body = h("body", header, main, footer, _SCRIPT, style=f"--accent:{frame.colour}")
     return f'<!doctype html>\n<html lang="en">{head}{body}</html>'

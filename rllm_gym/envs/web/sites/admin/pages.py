@@ -19,7 +19,7 @@ from rllm_gym.envs.web.sites.admin.state import (
     Office,
     Product,
 )
-from rllm_gym.envs.web.sites.admin.tables import STYLE, Column, Table
+from rllm_gym.envs.web.sites.admin.tables import Column, Table
 from rllm_gym.envs.web.sites.errors import FormError, NotFound
 from rllm_gym.envs.web.sites.fields import amount, cents_of, day_or
 from rllm_gym.envs.web.sites.markup import Content, Markup, h, url
@@ -28,6 +28,7 @@ from rllm_gym.envs.web.sites.site import LinkedSiteApp, Redirect, Site, Visit, w
 from rllm_gym.envs.web.sites.wording import long_date, money, plural, short_date
 
 ORIGIN = "http://admin.test"
+_LOOK = pages.read_style(__file__)
 STATUSES = ("Open", "Overdue", "Paid", "Refunded")
 _TONES = {"Open": "", "Overdue": ".bad", "Paid": ".good", "Refunded": ".warn"}
 
@@ -35,7 +36,7 @@ _TONES = {"Open": "", "Overdue": ".bad", "Paid": ".good", "Refunded": ".warn"}
 def _frame(app: AdminApp) -> Frame:
     return Frame(
         name="Backroom",
-        colour="#8a3b12",
+        colour="#a34708",
         navigation=(
             ("Overview", "/"),
             ("Customers", "/customers"),
@@ -47,6 +48,7 @@ def _frame(app: AdminApp) -> Frame:
         today=app.today,
         user=app.me.name,
         wide=True,
+        style=_LOOK,
     )
 
 
@@ -72,7 +74,7 @@ def overview(app: AdminApp, visit: Visit) -> HtmlPage:
     cards = [
         h("section.card", h("p.large", number), h("p", h("a", label, href=path))) for label, number, path in figures
     ]
-    return HtmlPage("Overview", [STYLE, h("div.totals", cards)])
+    return HtmlPage("Overview", h("div.totals", cards))
 
 
 def _active(row: Customer | Employee) -> Markup:

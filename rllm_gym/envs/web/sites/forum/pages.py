@@ -17,6 +17,7 @@ from rllm_gym.envs.web.sites.site import Redirect, Site, SiteApp, Visit, json_re
 from rllm_gym.envs.web.sites.wording import plural, short_date
 
 ORIGIN = "http://forum.test"
+_LOOK = pages.read_style(__file__)
 THREADS_PER_PAGE = 10
 POSTS_PER_PAGE = 6
 POSTS_AT_ONCE = 8
@@ -28,7 +29,15 @@ def _frame(forum: Forum) -> Frame:
     navigation = [("Boards", "/"), ("Members", "/members"), ("Subscriptions", "/subscriptions")]
     mine = [("Messages", "/messages"), ("My posts", _member_path(forum.user))]
     role = f"{forum.user} (moderator)" if forum.moderator else forum.user
-    return Frame("Commons Forum", "#5b3a78", navigation + mine, forum.now.date(), role, ("Search threads", "/search"))
+    return Frame(
+        "Commons Forum",
+        "#2f4a6b",
+        navigation + mine,
+        forum.now.date(),
+        role,
+        ("Search threads", "/search"),
+        style=_LOOK,
+    )
 
 
 site: Site[Forum] = Site(ORIGIN, _frame)

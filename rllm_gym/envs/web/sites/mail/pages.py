@@ -18,18 +18,7 @@ from rllm_gym.envs.web.sites.wording import plural
 
 ORIGIN = "http://mail.test"
 PER_PAGE = 15
-_STYLE = Markup(
-    "<style>.mails tr.unread td{font-weight:700;background:#f4f8ff}.mails td:first-child{width:2.2rem}"
-    ".mails td.from{width:13rem}.mails td.date{white-space:nowrap;width:12rem;font-weight:400;color:#616e7c}"
-    ".bulk{display:flex;gap:.5rem;align-items:center;flex-wrap:wrap;margin-bottom:.8rem}.bulk select{width:auto}"
-    ".folders{list-style:none;padding:0}.folders li{margin:.15rem 0}.folders a{display:flex;padding:.3rem .6rem;"
-    "border-radius:6px;text-decoration:none;color:#1f2933;justify-content:space-between}"
-    ".folders a[aria-current]{background:#e3ecfb;font-weight:600}.folders a:hover{background:#f0f2f5}"
-    ".written{white-space:pre-line;margin:1rem 0}.files{list-style:none;padding:0}.files li{display:inline-block;"
-    "border:1px solid #d3d9e0;border-radius:8px;padding:.3rem .7rem;margin-right:.5rem}"
-    "blockquote{border-left:3px solid #d3d9e0;margin:1rem 0 0;padding-left:1rem;color:#52606d;white-space:pre-line}"
-    "</style>"
-)
+_LOOK = pages.read_style(__file__)
 # The bar with bulk actions is hidden until a message is selected.
 _SCRIPT = Markup(
     "<script>(() => {const boxes = [...document.querySelectorAll('input[name=message]')];"
@@ -75,6 +64,7 @@ def _frame(app: MailApp) -> Frame:
         user=app.me.email,
         search=("Search mail", "/search"),
         wide=True,
+        style=_LOOK,
     )
 
 
@@ -95,7 +85,6 @@ def _folders(app: MailApp, current: str = "") -> Markup:
 
     return h(
         "nav",
-        _STYLE,
         pages.link_button("Write a message", "/write", tone=""),
         h(
             "ul.folders",

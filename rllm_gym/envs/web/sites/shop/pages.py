@@ -16,6 +16,7 @@ from rllm_gym.envs.web.sites.wording import long_date, money, plural, short_date
 
 ORIGIN = "http://shop.test"
 PAGE_SIZE = 9
+_LOOK = pages.read_style(__file__)
 ORDERS_PER_PAGE = 8
 SORTS = {
     "": "Name",
@@ -28,7 +29,15 @@ SORTS = {
 def _frame(shop: Shop) -> Frame:
     navigation = [("Products", "/"), ("Orders", "/orders"), ("Wish list", "/wishes"), ("Addresses", "/addresses")]
     basket = [(shop.basket_label, "/basket")]
-    return Frame("Fernhill Shop", "#1f4e5f", navigation + basket, shop.today, shop.user, ("Search products", "/search"))
+    return Frame(
+        "Fernhill Shop",
+        "#b23a12",
+        navigation + basket,
+        shop.today,
+        shop.user,
+        ("Search products", "/search"),
+        style=_LOOK,
+    )
 
 
 site: Site[Shop] = Site(ORIGIN, _frame)

@@ -17,6 +17,7 @@ from rllm_gym.envs.web.sites.wiki.state import KINDS, NUMBERS, Content, Wiki, Wi
 from rllm_gym.envs.web.sites.wording import plural, short_date
 
 ORIGIN = "http://wiki.test"
+_LOOK = pages.read_style(__file__)
 TITLES_PER_PAGE = 20
 ROWS_PER_PAGE = 12
 VERSIONS_PER_PAGE = 8
@@ -24,7 +25,9 @@ VERSIONS_PER_PAGE = 8
 
 def _frame(wiki: Wiki) -> Frame:
     navigation = [("Main page", "/"), ("Recent changes", "/recent"), ("Watch list", "/watched"), ("New page", "/new")]
-    return Frame("Marchland Wiki", "#2f5d3a", navigation, wiki.now.date(), wiki.user, ("Search the wiki", "/search"))
+    return Frame(
+        "Marchland Wiki", "#1d4f91", navigation, wiki.now.date(), wiki.user, ("Search the wiki", "/search"), style=_LOOK
+    )
 
 
 site: Site[Wiki] = Site(ORIGIN, _frame)
