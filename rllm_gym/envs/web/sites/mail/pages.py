@@ -13,6 +13,7 @@ from rllm_gym.envs.web.sites.mail.state import FOLDERS, RULE_FOLDERS, Attachment
 from rllm_gym.envs.web.sites.markup import Content, Markup, h, url
 from rllm_gym.envs.web.sites.pages import Frame, HtmlPage, form
 from rllm_gym.envs.web.sites.people import Person, addressed, names_of
+from rllm_gym.envs.web.sites.pictures import avatar, portrait
 from rllm_gym.envs.web.sites.site import LinkedSiteApp, Redirect, Site, Visit, json_response, whole_number
 from rllm_gym.envs.web.sites.wording import plural
 
@@ -173,7 +174,7 @@ def _row(message: MailMessage) -> Markup:
             "td",
             h("input", type="checkbox", name="message", value=message.number, aria_label=f"Select {message.subject}"),
         ),
-        h("td.from", f"To {to}" if message.folder == "Sent" else message.sender.name),
+        h("td.from", avatar(message.sender.name, 24), f"To {to}" if message.folder == "Sent" else message.sender.name),
         h(
             "td",
             message.starred and "★ ",
@@ -205,6 +206,7 @@ def read(app: MailApp, visit: Visit, number: int) -> HtmlPage:
     body = [
         h(
             "article.card",
+            avatar(message.sender.name, 56),
             h("dl", lines),
             h("div.written", message.text),
             _files(message.attachments),
@@ -325,6 +327,11 @@ def _do(app: MailApp, number: int, action: str, label: str) -> None:
 
 
 # Composing
+
+
+@site.get("/pictures/people/<path:name>.svg")
+def person_picture(app: MailApp, visit: Visit, name: str) -> Response:
+    return portrait(name)
 
 
 @site.get("/write")

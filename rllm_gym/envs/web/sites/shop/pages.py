@@ -7,9 +7,12 @@ from dataclasses import dataclass
 
 from rllm_gym.envs.web.sites import pages
 from rllm_gym.envs.web.sites.errors import NotFound
+from rllm_gym.envs.web.sites.http import Response
 from rllm_gym.envs.web.sites.markup import Content, Markup, h, join, url
 from rllm_gym.envs.web.sites.pages import Frame, HtmlPage, form
+from rllm_gym.envs.web.sites.pictures import image
 from rllm_gym.envs.web.sites.shop import state
+from rllm_gym.envs.web.sites.shop.pictures import product_picture
 from rllm_gym.envs.web.sites.shop.state import Address, Order, OrderLine, Product, Shop
 from rllm_gym.envs.web.sites.site import Redirect, Site, SiteApp, Visit, whole_number
 from rllm_gym.envs.web.sites.wording import long_date, money, plural, short_date
@@ -153,10 +156,20 @@ def _listing(
 
 def _card(shop: Shop, product: Product) -> Markup:
     return pages.card(
+        _picture(product, 240),
         h("h3", h("a", product.name, href=f"/product/{product.number}")),
         _stars(product),
         h("div.split", h("span.price", money(product.price)), availability(shop.left(product))),
     )
+
+
+def _picture(product: Product, width: int) -> Markup:
+    return image(f"/pictures/{product.number}.svg", "picture", width)
+
+
+@site.get("/pictures/<int:number>.svg")
+def picture(shop: Shop, visit: Visit, number: int) -> Response:
+    return product_picture(shop.product(number))
 
 
 def _stars(product: Product) -> Markup:
@@ -198,7 +211,9 @@ def product(shop: Shop, visit: Visit, number: int) -> HtmlPage:
         "/wishes/remove" if wished else "/wishes/add",
         fields={"product": number},
     )
-    aside = pages.card(h("p.price", money(item.price)), h("p", availability(shop.left(item))), buy, wish)
+    aside = pages.card(
+        _picture(item, 400), h("p.price", money(item.price)), h("p", availability(shop.left(item))), buy, wish
+    )
     about = [h("p", item.blurb), h("p", f"{item.name} by {item.brand}, from our range for {item.category.lower()}.")]
     body = [
         _stars(item),

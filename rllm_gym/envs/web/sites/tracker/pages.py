@@ -7,8 +7,10 @@ from dataclasses import dataclass
 
 from rllm_gym.envs.web.sites import pages
 from rllm_gym.envs.web.sites.errors import NotFound
+from rllm_gym.envs.web.sites.http import Response
 from rllm_gym.envs.web.sites.markup import Content, Markup, h, url
 from rllm_gym.envs.web.sites.pages import Frame, HtmlPage, form
+from rllm_gym.envs.web.sites.pictures import avatar, portrait
 from rllm_gym.envs.web.sites.site import LinkedSiteApp, Redirect, Site, Visit
 from rllm_gym.envs.web.sites.tracker.state import COLUMNS, KINDS, PRIORITIES, SORTS, Filter, Issue, Project, Tracker
 from rllm_gym.envs.web.sites.wording import long_date, plural, short_date
@@ -87,10 +89,19 @@ def projects(app: TrackerApp, visit: Visit) -> HtmlPage:
 @site.get("/people")
 def people(app: TrackerApp, visit: Visit) -> HtmlPage:
     rows = [
-        (person.name, person.email, sum(i.assignee == person.email and not i.closed for i in app.issues.values()))
+        (
+            [avatar(person.name, 24), person.name],
+            person.email,
+            sum(i.assignee == person.email and not i.closed for i in app.issues.values()),
+        )
         for person in app.members
     ]
     return HtmlPage("People", pages.table(("Name", "Address", "Open issues"), rows, numeric=(2,)))
+
+
+@site.get("/pictures/people/<path:name>.svg")
+def person_picture(app: TrackerApp, visit: Visit, name: str) -> Response:
+    return portrait(name)
 
 
 @site.get("/mine")
@@ -301,6 +312,7 @@ def show(app: TrackerApp, visit: Visit, key: str) -> HtmlPage:
     comment_text = [
         h(
             "div.said",
+            avatar(app.name_of(comment.author)),
             h("p.muted", f"{app.name_of(comment.author)} on {long_date(comment.day)}"),
             comment.text,
         )
