@@ -65,7 +65,15 @@ def check_task(env: WebEnv, name: str, seed: int) -> None:
 # tests/sites has them without a browser.
 CHOSEN = (
     *("shop/count", "forum/upvote", "forum/report", "forum/ask-wiki", "wiki/redirect", "wiki/create"),
-    *("calendar/reschedule", "mail/latest-invoice", "tracker/close-duplicate", "admin/refund", "desk/pay-back"),
+    *(
+        "calendar/reschedule",
+        "shop/pay-by-card",
+        "mail/attach",
+        "mail/latest-invoice",
+        "tracker/close-duplicate",
+        "admin/refund",
+        "desk/pay-back",
+    ),
 )
 
 

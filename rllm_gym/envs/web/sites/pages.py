@@ -61,6 +61,7 @@ class HtmlPage:
         actions: Content to the right of the heading: actions on the whole page.
         status: HTTP status.
         query: The text in the search field of the header.
+        framed: Whether the page is shown in a frame of another page: without header, heading and footer.
     """
 
     title: str
@@ -70,6 +71,7 @@ class HtmlPage:
     actions: Content = None
     status: int = 200
     query: str = ""
+    framed: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +114,7 @@ def render(frame: Frame, page: HtmlPage, flashes: Sequence[Flash] = ()) -> str:
             h(f"div.flash.{flash.tone}", flash.text, role="alert" if flash.tone == "problem" else "status")
             for flash in flashes
         ],
-        h("div.heading", h("h1", page.title), page.actions and h("div.actions", page.actions)),
+        None if page.framed else h("div.heading", h("h1", page.title), page.actions and h("div.actions", page.actions)),
         h("div.columns", h("aside", page.aside), h("div.content", page.body)) if page.aside else page.body,
         class_="wide" if frame.wide else None,
     )
@@ -124,7 +126,8 @@ def render(frame: Frame, page: HtmlPage, flashes: Sequence[Flash] = ()) -> str:
         h("title", f"{page.title} · {frame.name}"),
         Markup(f"<style>{_STYLE}{frame.style}</style>"),
     )
-    body = h("body", header, main, footer, _SCRIPT, style=f"--accent:{frame.colour}")
+    parts = (main,) if page.framed else (header, main, footer)
+    body = h("body", parts, _SCRIPT, class_="framed" if page.framed else None, style=f"--accent:{frame.colour}")
     return f'<!doctype html>\n<html lang="en">{head}{body}</html>'
 
 
@@ -160,6 +163,18 @@ def field(
         h("input", type=type, id=identity, name=name, value=value, autocomplete="off", **attributes),
         hint and h("p.hint", hint),
     )
+
+
+def file_field(label: str, name: str, *, hint: str | None = None) -> Markup:
+    """Return a labelled field for a file. Its form needs ``enctype="multipart/form-data"``."""
+    identity = _identity(name, None)
+    chooser = h("input", type="file", id=identity, name=name)
+    return h("div.field", h("label", label, for_=identity), chooser, hint and h("p.hint", hint))
+
+
+def frame(title: str, path: str, *, height: int) -> Markup:
+    """Return a frame that shows another page of the site, which should be ``framed``."""
+    return h("iframe", src=path, title=title, height=height)
 
 
 def text_area(label: str, name: str, value: str = "", *, rows: int = 6, hint: str | None = None) -> Markup:

@@ -14,7 +14,7 @@ from rllm_gym.envs.web.sites.markup import Content, Markup, h, url
 from rllm_gym.envs.web.sites.pages import Frame, HtmlPage, form
 from rllm_gym.envs.web.sites.people import Person, addressed, names_of
 from rllm_gym.envs.web.sites.pictures import avatar, portrait
-from rllm_gym.envs.web.sites.site import LinkedSiteApp, Redirect, Site, Visit, json_response, whole_number
+from rllm_gym.envs.web.sites.site import LinkedSiteApp, Redirect, Site, Visit, json_response, one_line, whole_number
 from rllm_gym.envs.web.sites.wording import plural
 
 ORIGIN = "http://mail.test"
@@ -359,10 +359,12 @@ def write(app: MailApp, visit: Visit) -> HtmlPage:
         _people_field("Cc", "copy", copy),
         pages.field("Subject", "subject", subject),
         pages.text_area("Message", "text", rows=8),
+        pages.file_field("Attachment", "attachment") if app.takes_files else None,
         _files(original.attachments) if original is not None and forwarding else None,
         _quotation(original) if original is not None else None,
         h("div", pages.button("Send"), style="margin-top:1rem"),
         class_="card",
+        enctype="multipart/form-data" if app.takes_files else None,
     )
     return HtmlPage(title, body, aside=_folders(app))
 
@@ -390,6 +392,7 @@ def suggestions(app: MailApp, visit: Visit) -> Response:
 
 @site.post("/write")
 def send(app: MailApp, visit: Visit) -> Redirect:
+    file = visit.file("attachment") if app.takes_files else None
     message = app.send(
         _recipients(visit.form.get("to", ""), app.contacts),
         visit.line("subject", "The subject"),
@@ -397,6 +400,7 @@ def send(app: MailApp, visit: Visit) -> Redirect:
         copy=_recipients(visit.form.get("copy", ""), app.contacts),
         answers=whole_number(visit.form.get("answers", "")),
         forwards=whole_number(visit.form.get("forwards", "")),
+        files=[Attachment.of(one_line(file.name)[:100], file.content)] if file else (),
     )
     return Redirect(f"/message/{message.number}", "Your message was sent.")
 

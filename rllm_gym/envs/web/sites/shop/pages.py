@@ -363,6 +363,7 @@ def checkout(shop: Shop, visit: Visit) -> HtmlPage:
     addresses = [(address.label, address.choice) for address in shop.addresses]
     shipping = [(name, state.shipping_label(name)) for name in state.SHIPPING]
     rows = [(line.named, line.quantity, money(line.product.price)) for line in shop.basket]
+    payment = pages.frame("Payment", "/payment", height=330) if shop.cards else None
     body = form(
         "/checkout",
         pages.table(["Product", "Quantity", "Price"], rows, numeric=[1, 2]),
@@ -372,7 +373,7 @@ def checkout(shop: Shop, visit: Visit) -> HtmlPage:
         confirm="Place this order now?",
     )
     aside = _summary(shop, shop.basket, shop.coupon)
-    return HtmlPage("Checkout", body, trail=[("Basket", "/basket")], aside=aside)
+    return HtmlPage("Checkout", [payment, body] if payment else body, trail=[("Basket", "/basket")], aside=aside)
 
 
 @site.post("/checkout")
@@ -380,6 +381,24 @@ def place_order(shop: Shop, visit: Visit) -> Redirect:
     label, shipping = visit.form.get("address", ""), visit.form.get("shipping", "")
     order = shop.place_order(label, shipping)
     return Redirect(f"/orders/{order.number}", f"Thank you! Your order {order.number} is placed.")
+
+
+@site.get("/payment")
+def payment(shop: Shop, visit: Visit) -> HtmlPage:
+    """Return the page in the frame of the checkout."""
+    chosen = h("p", h("strong", f"You pay with {shop.card}.")) if shop.card else h("p", "No card is chosen yet.")
+    cards = form(
+        "/payment",
+        pages.radios("Pay with", "card", [(card, card) for card in shop.cards], shop.card),
+        pages.button("Use this card"),
+    )
+    return HtmlPage("Payment", [chosen, cards], framed=True)
+
+
+@site.post("/payment")
+def choose_card(shop: Shop, visit: Visit) -> Redirect:
+    shop.choose_card(visit.form.get("card", ""))
+    return Redirect("/payment", f"{shop.card} will be charged.")
 
 
 # Orders
@@ -415,6 +434,7 @@ def order(shop: Shop, visit: Visit, number: int) -> HtmlPage:
         ("Delivered to", [found.address.label, ": ", ", ".join(found.address.lines())]),
         ("Shipping", state.shipping_label(found.shipping)),
         ("Coupon", found.coupon or "none"),
+        *([("Paid with", found.card)] if found.card else []),
         ("Total", h("strong", money(found.total))),
     ]
     body = [
