@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from urllib.parse import quote
 from xml.etree import ElementTree
 
 import pytest
 
-from rllm_gym.envs.web.sites import TEMPLATES
+from rllm_gym.envs.web.sites import SITES, TEMPLATES
 from rllm_gym.envs.web.sites.http import Request
 from rllm_gym.envs.web.sites.shop.generate import CATEGORIES
 from rllm_gym.envs.web.sites.shop.pictures import _INKS, _SHAPES
@@ -83,3 +84,15 @@ def test_a_name_in_the_address_of_a_picture_is_only_data() -> None:
     handler = next(iter(FIRST["shop"].build(3, 1).handlers().values()))
     for name in ("0", "999999999", "x", "../1", ""):
         assert handler(Request("GET", f"http://shop.test/pictures/{name}.svg")).status == 404, name
+
+
+def test_the_documentation_shows_every_site_in_a_small_screenshot() -> None:
+    root = Path(__file__).parents[2]
+    text = (root / "docs/web.md").read_text("utf-8")
+    for site in SITES:
+        if site != "desk":  # combines others
+            assert f"(images/sites/{site}.png)" in text
+            content = (root / f"docs/images/sites/{site}.png").read_bytes()
+            assert content.startswith(b"\x89PNG")
+            assert int.from_bytes(content[16:20]) <= 1_000  # its width
+            assert len(content) <= 60_000, site
