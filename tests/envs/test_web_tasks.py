@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import zlib
 from collections.abc import Iterator
 
@@ -65,7 +66,16 @@ def check_task(env: WebEnv, name: str, seed: int) -> None:
 # tests/sites has them without a browser.
 CHOSEN = (
     *("shop/count", "forum/upvote", "forum/report", "forum/ask-wiki", "wiki/redirect", "wiki/create"),
-    *("calendar/reschedule", "mail/latest-invoice", "tracker/close-duplicate", "admin/refund", "desk/pay-back"),
+    *(
+        "calendar/reschedule",
+        "shop/pay-by-card",
+        "mail/attach",
+        "mail/latest-invoice",
+        "tracker/close-duplicate",
+        "admin/refund",
+        "admin/best-month",
+        "desk/pay-back",
+    ),
 )
 
 
@@ -80,6 +90,21 @@ def test_the_chosen_tasks_cover_every_site_and_kind_of_move() -> None:
         return {("site", name.partition("/")[0]), *((type(move).__name__, getattr(move, "role", "")) for move in moves)}
 
     assert set().union(*map(kinds, TEMPLATES)) == set().union(*map(kinds, CHOSEN))
+
+
+def test_a_chart_can_be_used_by_coordinates() -> None:
+    env = WebEnv(boxes=True)
+    try:
+        begin(env, "admin/best-month", 1)
+        place = re.search(r'canvas "Invoiced per month.*box="(\d+),(\d+) (\d+)x(\d+)"', env.page.text)
+        assert place is not None, env.page.text
+        left, top, width, height = map(int, place.groups())
+        months = len(TEMPLATES["admin/best-month"].build(1, row("admin/best-month", 1).difficulty).months())
+        env.step(f"mouse_click({left + width * 1.5 / months:.0f}, {top + height - 40})")
+        assert "/invoices?since=" in env.page.url
+        assert env.page.url.endswith(("-28", "-29", "-30", "-31"))
+    finally:
+        env.close()
 
 
 @pytest.mark.long

@@ -8,17 +8,17 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from html.parser import HTMLParser
 from urllib.parse import urlencode, urljoin, urlsplit
 
 from rllm_gym.envs.web.sites.http import Request, Response
-from rllm_gym.envs.web.sites.moves import Answer, Click, Fill, Goto, Move, ReportInfeasible, Select
+from rllm_gym.envs.web.sites.moves import Answer, Click, Fill, Goto, Move, ReportInfeasible, Select, Upload
 from rllm_gym.envs.web.sites.task import SiteState, WebTask
 
 VOID = {"br", "hr", "img", "input", "link", "meta"}
 ROLES = {"button": "button", "select": "combobox", "textarea": "textbox", "a": "link", "tr": "row"}
-INPUT_ROLES = {"checkbox": "checkbox", "radio": "radio", "submit": "button"}
+INPUT_ROLES = {"checkbox": "checkbox", "radio": "radio", "submit": "button", "file": "file"}
 
 
 class Node:
@@ -91,12 +91,15 @@ def parse(html: str) -> Node:
 class SiteDriver:
     """Performs moves on the pages of a site."""
 
-    def __init__(self, site: SiteState, start: str) -> None:
+    def __init__(self, site: SiteState, start: str, files: Mapping[str, bytes] | None = None) -> None:
         self.handlers = site.handlers()
+        self.files = files or {}
         self.answer: str | None = None
         self.infeasible = False
         self.responses: list[tuple[str, Response]] = []
         self.sent: set[str] = set()  # values of the fields of submitted forms
+        self._values: dict[Node, str] = {}
+        self._dialog: Node | None = None
         self.get(start)
 
     # Requests
@@ -110,7 +113,8 @@ class SiteDriver:
         self.responses.append((request.url, response))
         return response
 
-    def _load(self, request: Request) -> None:
+    def _load(self, request: Request, frame: Node | None = None) -> None:
+        """Show the response to a request: as the page, or in a frame of the page."""
         for _ in range(10):
             response = self._fetch(request)
             if response.status != 303:
@@ -119,13 +123,20 @@ class SiteDriver:
         else:
             raise AssertionError(f"endless redirect at {request.url}")
         assert response.status in (200, 204), f"{request.url} answered {response.status}"
-        self.url = request.url
-        self.page = parse(response.body.decode())
+        shown = parse(response.body.decode())
+        if frame is not None:
+            frame.children, shown.parent = [shown], frame
+            frame.attributes["src"] = request.url
+        else:
+            self.url, self.page, self._values, self._dialog = request.url, shown, {}, None
+            for node in [n for n in shown.walk() if n.tag == "iframe"]:
+                self._load(Request("GET", urljoin(self.url, node.attributes["src"] or "")), node)
         self._labels = {
             n.attributes["for"]: n.text for n in self.page.walk() if n.tag == "label" and "for" in n.attributes
         }
-        self._values: dict[Node, str] = {}
-        self._dialog: Node | None = None
+
+    def _frame_of(self, node: Node) -> Node | None:
+        return next((up for up in node.up() if up.tag == "iframe"), None)
 
     # Lookup
 
@@ -178,6 +189,10 @@ class SiteDriver:
             self._values[node] = options[0].attributes.get("value") or ""
             if "data-submit" in node.attributes:
                 self._submit(self._form_of(node), None)
+        elif isinstance(move, Upload):
+            node = self.find(lambda n: n.role == "file" and self.name(n) == move.name, None, move)
+            assert move.file in self.files, f"{move}: {list(self.files)}"
+            self._values[node] = move.file
         elif isinstance(move, Goto):
             self.get(move.url)
         elif isinstance(move, Answer):
@@ -276,13 +291,29 @@ class SiteDriver:
             elif node is button:
                 fields.append((name, node.attributes.get("value") or ""))
         overridden = button.attributes.get("formaction") if button else None
-        action = urljoin(self.url, overridden or form.attributes.get("action") or self.url)
+        frame = self._frame_of(form)
+        here = self.url if frame is None else frame.attributes["src"] or ""
+        action = urljoin(here, overridden or form.attributes.get("action") or self.url)
         if (form.attributes.get("method") or "get").lower() == "get":
-            self.get(f"{action.split('?')[0]}?{urlencode(fields)}")
+            self._load(Request("GET", f"{action.split('?')[0]}?{urlencode(fields)}"), frame)
         else:
-            headers = {"content-type": "application/x-www-form-urlencoded", "referer": self.url}
             self.sent.update(value for _, value in fields)
-            self._load(Request("POST", action, headers, urlencode(fields).encode()))
+            kind, body = "application/x-www-form-urlencoded", urlencode(fields).encode()
+            if form.attributes.get("enctype") == "multipart/form-data":
+                kind, body = multipart(
+                    fields, {n.attributes["name"] or "" for n in owned if n.role == "file"}, self.files
+                )
+            self._load(Request("POST", action, {"content-type": kind, "referer": here}, body), frame)
+
+
+def multipart(fields: list[tuple[str, str]], uploads: set[str], files: Mapping[str, bytes]) -> tuple[str, bytes]:
+    """Return the content type and the body with which a browser sends a form; ``uploads`` are its file fields."""
+    body = b""
+    for name, value in fields:
+        file = f'; filename="{value}"\r\nContent-Type: text/plain' if name in uploads else ""
+        content = (files[value] if value else b"") if name in uploads else value.encode()
+        body += f'--limit\r\nContent-Disposition: form-data; name="{name}"{file}\r\n\r\n'.encode() + content + b"\r\n"
+    return "multipart/form-data; boundary=limit", body + b"--limit--\r\n"
 
 
 def rewarded(build: Callable[[], SiteState], task: WebTask, moves: tuple[Move, ...]) -> bool:
@@ -290,7 +321,7 @@ def rewarded(build: Callable[[], SiteState], task: WebTask, moves: tuple[Move, .
     from rllm_gym.grading.answers import matches
 
     site, copy = build(), build()
-    driver = SiteDriver(site, task.start)
+    driver = SiteDriver(site, task.start, task.files)
     for move in moves:
         driver.do(move)
     if task.outcome:

@@ -68,7 +68,7 @@ def near_misses(template: WebTaskTemplate, task: WebTask, seed: int, difficulty:
         yield other.moves
     if task.outcome is not None:
         yield (*task.moves[:-2], task.moves[-1])
-        driver = SiteDriver(_fresh_site(template.build, seed, difficulty), task.start)
+        driver = SiteDriver(_fresh_site(template.build, seed, difficulty), task.start, task.files)
         for move in task.moves:
             driver.do(move)
         last_fills = {move.text: at for at, move in enumerate(task.moves) if isinstance(move, Fill)}

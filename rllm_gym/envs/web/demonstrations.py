@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from rllm_gym.envs.web.env import WebEnv
-from rllm_gym.envs.web.sites.moves import Answer, Click, Fill, Goto, Move, ReportInfeasible, Select
+from rllm_gym.envs.web.sites.moves import Answer, Click, Fill, Goto, Move, ReportInfeasible, Select, Upload
 from rllm_gym.envs.web.sites.task import WebTask
 
 if TYPE_CHECKING:
@@ -99,6 +99,8 @@ def call_for(move: Move, view: PageView) -> str:
             return f"fill({_find(view, EDITABLE, name, within, move)}, {_quoted(text)})"
         case Select(name, option, within):
             return f"select({_find(view, CHOOSABLE, name, within, move)}, {_quoted(option)})"
+        case Upload(name, file):
+            return f"upload_file({_find(view, ('file',), name, None, move)}, {_quoted(file)})"
         case Goto(url):
             return f"goto({_quoted(url)})"
         case Answer(text):

@@ -9,6 +9,9 @@ have the types. Each site is a package of four modules, each of which imports on
 - ``generate.py``: ``build(seed, difficulty)``, which returns that state, and the words that it draws from;
 - ``tasks.py``: one function ``make_task(state, rng, difficulty)`` per task, and ``TEMPLATES``.
 
+Its layout is in ``style.css``, used in addition to the common one. What only the tasks of one template need, such as a
+field for files, is shown only if the state says so: the pages of the other templates stay as they are.
+
 Its ``__init__`` exports ``ORIGIN``, ``TEMPLATES``, ``build`` and the state with its pages; its name is added to
 :data:`SITES`. A long part of the pages can be a module of its own (``admin/tables.py``). ``desk`` combines other sites,
 so it has no pages and exports only ``TEMPLATES``.

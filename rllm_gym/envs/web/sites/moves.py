@@ -31,6 +31,14 @@ class Select:
 
 
 @dataclass(frozen=True, slots=True)
+class Upload:
+    """Choose a file of the task in a file field."""
+
+    name: str
+    file: str
+
+
+@dataclass(frozen=True, slots=True)
 class Goto:
     url: str
 
@@ -45,7 +53,7 @@ class ReportInfeasible:
     reason: str
 
 
-Move = Click | Fill | Select | Goto | Answer | ReportInfeasible
+Move = Click | Fill | Select | Upload | Goto | Answer | ReportInfeasible
 Moves = tuple[Move, ...]
 
 

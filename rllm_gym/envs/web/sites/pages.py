@@ -15,7 +15,7 @@ Item = TypeVar("Item")
 
 _HERE = Path(__file__).parent
 # Inlined in every page, so that a page is a single request and its appearance does not depend on load order.
-_STYLE = Markup(f"<style>{_HERE.joinpath('style.css').read_text('utf-8')}</style>")
+_STYLE = _HERE.joinpath("style.css").read_text("utf-8")
 _SCRIPT = Markup(f"<script>{_HERE.joinpath('script.js').read_text('utf-8')}</script>")
 
 
@@ -31,6 +31,7 @@ class Frame:
         user: The signed-in user.
         search: (label, path) of the search in the header; it requests ``path?q=…``.
         wide: Whether pages use the full width, for tables and calendars.
+        style: The site's own style sheet, read with :func:`read_style`.
     """
 
     name: str
@@ -40,6 +41,12 @@ class Frame:
     user: str | None = None
     search: tuple[str, str] | None = None
     wide: bool = False
+    style: str = ""
+
+
+def read_style(module: str) -> str:
+    """Return the style sheet ``style.css`` beside a module, which is given as its ``__file__``."""
+    return Path(module).with_name("style.css").read_text("utf-8")
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +61,7 @@ class HtmlPage:
         actions: Content to the right of the heading: actions on the whole page.
         status: HTTP status.
         query: The text in the search field of the header.
+        framed: Whether the page is shown in a frame of another page: without header, heading and footer.
     """
 
     title: str
@@ -63,6 +71,7 @@ class HtmlPage:
     actions: Content = None
     status: int = 200
     query: str = ""
+    framed: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +100,6 @@ def render(frame: Frame, page: HtmlPage, flashes: Sequence[Flash] = ()) -> str:
             search,
             frame.user and h("span.user", f"Signed in as {frame.user}"),
         ),
-        style=f"background:{frame.colour}",
     )
     trail = page.trail and h(
         "nav.trail",
@@ -106,7 +114,7 @@ def render(frame: Frame, page: HtmlPage, flashes: Sequence[Flash] = ()) -> str:
             h(f"div.flash.{flash.tone}", flash.text, role="alert" if flash.tone == "problem" else "status")
             for flash in flashes
         ],
-        h("div.heading", h("h1", page.title), page.actions and h("div.actions", page.actions)),
+        None if page.framed else h("div.heading", h("h1", page.title), page.actions and h("div.actions", page.actions)),
         h("div.columns", h("aside", page.aside), h("div.content", page.body)) if page.aside else page.body,
         class_="wide" if frame.wide else None,
     )
@@ -116,9 +124,10 @@ def render(frame: Frame, page: HtmlPage, flashes: Sequence[Flash] = ()) -> str:
         h("meta", charset="utf-8"),
         h("meta", name="viewport", content="width=device-width, initial-scale=1"),
         h("title", f"{page.title} · {frame.name}"),
-        _STYLE,
+        Markup(f"<style>{_STYLE}{frame.style}</style>"),
     )
-    body = h("body", header, main, footer, _SCRIPT, style=f"--accent:{frame.colour}")
+    parts = (main,) if page.framed else (header, main, footer)
+    body = h("body", parts, _SCRIPT, class_="framed" if page.framed else None, style=f"--accent:{frame.colour}")
     return f'<!doctype html>\n<html lang="en">{head}{body}</html>'
 
 
@@ -154,6 +163,18 @@ def field(
         h("input", type=type, id=identity, name=name, value=value, autocomplete="off", **attributes),
         hint and h("p.hint", hint),
     )
+
+
+def file_field(label: str, name: str, *, hint: str | None = None) -> Markup:
+    """Return a labelled field for a file. Its form needs ``enctype="multipart/form-data"``."""
+    identity = _identity(name, None)
+    chooser = h("input", type="file", id=identity, name=name)
+    return h("div.field", h("label", label, for_=identity), chooser, hint and h("p.hint", hint))
+
+
+def frame(title: str, path: str, *, height: int) -> Markup:
+    """Return a frame that shows another page of the site, which should be ``framed``."""
+    return h("iframe", src=path, title=title, height=height)
 
 
 def text_area(label: str, name: str, value: str = "", *, rows: int = 6, hint: str | None = None) -> Markup:

@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Generic, TypeVar
 from urllib.parse import unquote, urlsplit
 
 from rllm_gym.envs.web.sites.errors import FormError, NotFound
-from rllm_gym.envs.web.sites.http import Handler, Request, Response
+from rllm_gym.envs.web.sites.http import Handler, Request, Response, UploadedFile
 from rllm_gym.envs.web.sites.markup import h
 from rllm_gym.envs.web.sites.pages import Flash, Frame, HtmlPage, render
 
@@ -78,6 +78,15 @@ class Visit:
     def values(self, name: str) -> list[str]:
         """Return every value of the form's fields with this name (checkboxes that share a name)."""
         return self.request.form_lists.get(name, [])
+
+    def file(self, name: str) -> UploadedFile | None:
+        """Return an uploaded file, or ``None`` if no file was chosen.
+
+        Raises:
+            FormError: The form is malformed.
+        """
+        found = self.request.files.get(name)
+        return found if found and found.name else None  # without a file, a browser sends one without a name
 
     def _checked(self, text: str, label: str, limit: int, required: bool) -> str:
         if required and not text:
@@ -196,7 +205,7 @@ class _SiteSession(Generic[State]):
                 self._flashes = [*self._flashes[-2:], Flash(answer.message)]
             return _see_other(answer.location)
         flashes, self._flashes = self._flashes, []
-        if request.method == "GET" and answer.status == 200:
+        if request.method == "GET" and answer.status == 200 and not answer.framed:
             self._last_page = _within_site(request.url)
         return Response(render(self._site.frame(self._state), answer, flashes).encode(), answer.status)
 
@@ -204,7 +213,7 @@ class _SiteSession(Generic[State]):
         try:
             if len(request.url) > MAX_URL_CHARS:
                 return _plain(414, "Address too long", f"Addresses here have at most {MAX_URL_CHARS:,} characters.")
-            path, query, form = request.path, request.query, {}
+            path, query = request.path, request.query
         except ValueError:
             return _plain(400, "Bad address", "This address cannot be read.")
         if request.method == "POST":
@@ -213,7 +222,6 @@ class _SiteSession(Generic[State]):
             self._posts += 1
             if self._posts > MAX_POSTS:
                 return _plain(429, "Too many changes", f"At most {MAX_POSTS} forms can be sent in one visit.")
-            form = request.form
         elif path == "/favicon.ico":
             return Response(status=204)
         found = self._site.find(request.method, path)
@@ -221,6 +229,7 @@ class _SiteSession(Generic[State]):
             return _plain(404, "Page not found", "There is no page at this address.")
         view, parts = found
         try:
+            form = request.form if request.method == "POST" else {}
             return view(self._state, Visit(request, query, form), **parts)
         except NotFound as missing:
             return _plain(404, "Page not found", str(missing) or "There is no page at this address.")

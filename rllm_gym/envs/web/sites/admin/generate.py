@@ -46,6 +46,13 @@ def build(seed: int, difficulty: int) -> AdminApp:
     return app
 
 
+def build_with_chart(seed: int, difficulty: int) -> AdminApp:
+    """Build tables and, on the overview, a chart of what was invoiced."""
+    app = build(seed, difficulty)
+    app.has_chart = True
+    return app
+
+
 def fill(app: AdminApp, rng: Random, difficulty: int, others: Sequence[Person]) -> None:
     """Add rows to empty tables. ``others`` are further members of the staff."""
     app.customers = _customers(rng, app.today, 8 + 6 * difficulty)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from datetime import date
+from datetime import date, timedelta
 
 from rllm_gym.envs.web.sites import pages
 from rllm_gym.envs.web.sites.admin.state import (
@@ -19,23 +20,35 @@ from rllm_gym.envs.web.sites.admin.state import (
     Office,
     Product,
 )
-from rllm_gym.envs.web.sites.admin.tables import STYLE, Column, Table
+from rllm_gym.envs.web.sites.admin.tables import Column, Table
 from rllm_gym.envs.web.sites.errors import FormError, NotFound
 from rllm_gym.envs.web.sites.fields import amount, cents_of, day_or
 from rllm_gym.envs.web.sites.markup import Content, Markup, h, url
 from rllm_gym.envs.web.sites.pages import Frame, HtmlPage, form
 from rllm_gym.envs.web.sites.site import LinkedSiteApp, Redirect, Site, Visit, whole_number
-from rllm_gym.envs.web.sites.wording import long_date, money, plural, short_date
+from rllm_gym.envs.web.sites.wording import MONTHS, long_date, money, plural, short_date
 
 ORIGIN = "http://admin.test"
+_LOOK = pages.read_style(__file__)
 STATUSES = ("Open", "Overdue", "Paid", "Refunded")
 _TONES = {"Open": "", "Overdue": ".bad", "Paid": ".good", "Refunded": ".warn"}
+
+_CHART = Markup(
+    "<script>(() => {const canvas = document.getElementById('chart'), bars = JSON.parse(canvas.dataset.bars);"
+    "const pen = canvas.getContext('2d'), step = canvas.width / bars.length;"
+    "const most = Math.max(1, ...bars.map(bar => bar.cents));pen.textAlign = 'center';pen.font = '13px sans-serif';"
+    "bars.forEach((bar, i) => {const height = 225 * bar.cents / most;pen.fillStyle = '#a34708';"
+    "pen.fillRect(i * step + step / 6, 240 - height, step * 2 / 3, height);pen.fillStyle = '#222';"
+    "pen.fillText(bar.label, (i + .5) * step, 260);});canvas.addEventListener('click', e => {"
+    "const bar = bars[Math.floor(e.offsetX / canvas.clientWidth * bars.length)];"
+    "if (bar) location.assign(bar.href);});})()</script>"
+)
 
 
 def _frame(app: AdminApp) -> Frame:
     return Frame(
         name="Backroom",
-        colour="#8a3b12",
+        colour="#a34708",
         navigation=(
             ("Overview", "/"),
             ("Customers", "/customers"),
@@ -47,6 +60,7 @@ def _frame(app: AdminApp) -> Frame:
         today=app.today,
         user=app.me.name,
         wide=True,
+        style=_LOOK,
     )
 
 
@@ -72,7 +86,26 @@ def overview(app: AdminApp, visit: Visit) -> HtmlPage:
     cards = [
         h("section.card", h("p.large", number), h("p", h("a", label, href=path))) for label, number, path in figures
     ]
-    return HtmlPage("Overview", [STYLE, h("div.totals", cards)])
+    return HtmlPage("Overview", [h("div.totals", cards), _chart(app) if app.has_chart else None])
+
+
+def _chart(app: AdminApp) -> list[Markup]:
+    """Return a chart on a canvas; a click on a bar leads to the invoices of its month, as their filter does."""
+    bars = [
+        {
+            "label": f"{MONTHS[day.month - 1][:3]} {day.year}",
+            "cents": cents,
+            "href": url("/invoices", since=day, until=_last_day(day)),
+        }
+        for day, cents in app.months()
+    ]
+    label = "Invoiced per month, a bar chart. A click on a bar shows the invoices of its month."
+    canvas = h("canvas", id="chart", width=760, height=270, aria_label=label, data_bars=json.dumps(bars))
+    return [h("section.card", h("h2", "Invoiced per month"), canvas), _CHART]
+
+
+def _last_day(first: date) -> date:
+    return (first + timedelta(days=31)).replace(day=1) - timedelta(days=1)
 
 
 def _active(row: Customer | Employee) -> Markup:

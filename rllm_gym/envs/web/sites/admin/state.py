@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
-from datetime import date
+from datetime import date, timedelta
 from typing import Any
 
 from rllm_gym.envs.web.sites.errors import FormError
@@ -113,6 +113,7 @@ class Office:
     Attributes:
         today: The fixed current date.
         me: The signed-in administrator.
+        has_chart: Whether the overview shows a chart.
     """
 
     today: date
@@ -121,6 +122,7 @@ class Office:
     employees: dict[int, Employee] = field(default_factory=dict)
     products: dict[int, Product] = field(default_factory=dict)
     invoices: dict[int, Invoice] = field(default_factory=dict)
+    has_chart: bool = False
 
     def facts(self) -> dict[str, list[list[Any]]]:
         """Return every cell that can be changed, of every row. Sorting, filtering and paging change nothing."""
@@ -135,6 +137,16 @@ class Office:
             "products": [[row.number, row.price, row.stock, row.reorder] for row in self.products.values()],
             "invoices": [[row.number, row.paid, row.refunded, row.reason] for row in self.invoices.values()],
         }
+
+    def months(self) -> list[tuple[date, int]]:
+        """Return the first day of each complete month since the first invoice, and the cents invoiced in it."""
+        first = min(invoice.issued for invoice in self.invoices.values())
+        months = {(d.year, d.month): 0 for d in (first + timedelta(n) for n in range((self.today - first).days))}
+        for invoice in self.invoices.values():
+            if (month := (invoice.issued.year, invoice.issued.month)) in months:
+                months[month] += invoice.total
+        complete = [month for month in months if month not in {(d.year, d.month) for d in (first, self.today)}]
+        return [(date(*month, 1), months[month]) for month in complete]
 
     def update_customer(self, number: int, *, contact: str, email: str, plan: str) -> None:
         customer = _row(self.customers, number, "customer")

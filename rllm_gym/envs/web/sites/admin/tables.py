@@ -13,13 +13,6 @@ from rllm_gym.envs.web.sites.site import Visit, whole_number
 from rllm_gym.envs.web.sites.wording import plural
 
 PER_PAGE = 10
-STYLE = Markup(
-    "<style>.once{white-space:nowrap}td input[type=text],td select{min-width:6.5rem}"
-    ".bulk{display:flex;gap:.5rem;align-items:center;flex-wrap:wrap;margin-bottom:.8rem}"
-    ".bulk select{width:auto}tr.editing td{background:#fff8e6}"
-    ".totals{display:grid;grid-template-columns:repeat(auto-fill,minmax(200px,1fr));gap:1rem}"
-    ".totals .card p.large{font-size:1.7rem;font-weight:700;margin:0}</style>"
-)
 # The bar with bulk actions is hidden until a row is selected.
 _SCRIPT = Markup(
     "<script>(() => {const boxes = [...document.querySelectorAll('input[name=row]')];"
@@ -107,7 +100,6 @@ class Table:
         ]
         body = [self._row(row, editing, here) for row in part.items]
         return [
-            STYLE,
             h("p.muted", f"{plural(part.total, self.noun)}, page {part.page} of {part.pages}"),
             self._bar(here),
             self._form(editing, here),

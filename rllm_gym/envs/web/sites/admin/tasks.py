@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from random import Random
 
-from rllm_gym.envs.web.sites.admin.generate import build
+from rllm_gym.envs.web.sites.admin.generate import build, build_with_chart
 from rllm_gym.envs.web.sites.admin.pages import ORIGIN, AdminApp
 from rllm_gym.envs.web.sites.admin.state import DEPARTMENTS, PLANS, REFUND_REASONS, ROLES, Customer, Employee, Invoice
 from rllm_gym.envs.web.sites.admin.tables import PER_PAGE
@@ -15,7 +15,7 @@ from rllm_gym.envs.web.sites.fields import amount
 from rllm_gym.envs.web.sites.moves import Click, Fill, Move, Moves, Select
 from rllm_gym.envs.web.sites.people import COMPANY
 from rllm_gym.envs.web.sites.task import WebTask, WebTaskTemplate, change_task, infeasible_task, question_task
-from rllm_gym.envs.web.sites.wording import FIRST_NAMES, LAST_NAMES, listed, long_date, money, plural
+from rllm_gym.envs.web.sites.wording import FIRST_NAMES, LAST_NAMES, MONTHS, listed, long_date, money, plural
 
 START_URL = f"{ORIGIN}/"
 _LEVELS = (1, 2, 3, 4, 5)
@@ -406,20 +406,46 @@ def change_plan(app: AdminApp, rng: Random, difficulty: int) -> WebTask:
     )
 
 
-TEMPLATES = tuple(
-    WebTaskTemplate(f"admin/{name}", build, make_task, _LEVELS)
-    for name, make_task in (
-        ("sum-invoices", sum_invoices),
-        ("list-customers", list_customers),
-        ("find-product", find_product),
-        ("refund", refund),
-        ("change-account", change_account),
-        ("deactivate-unused", deactivate_unused),
-        ("add-account", add_account),
-        ("restock", restock),
-        ("reprice", reprice),
-        ("mark-paid", mark_paid),
-        ("suspend-debtors", suspend_debtors),
-        ("change-plan", change_plan),
+def best_month(app: AdminApp, rng: Random, difficulty: int) -> WebTask:
+    """Return a question that a chart answers at a glance, and the filtered table of invoices by adding up."""
+    months = sorted(app.months(), key=lambda month: month[1])
+    which, (day, cents) = rng.choice((("largest", months[-1]), ("smallest", months[0])))
+    if sum(other == cents for _, other in months) > 1:
+        which, (day, cents) = "largest", months[-1]
+    start, end = app.months()[0][0], app.months()[-1][0]
+    span = f"from {MONTHS[start.month - 1]} {start.year} to {MONTHS[end.month - 1]} {end.year}"
+    goal = rng.choice(
+        (
+            f"In which month, {span}, was the {which} amount invoiced in total? All invoices count, paid or not.",
+            f"Add up all invoices by the month in which they were issued, {span}. Which month has the {which} sum?",
+            f"Which month {span} has the {which} total of invoices, open and refunded ones included?",
+        )
     )
+    month = f"{MONTHS[day.month - 1]} {day.year}"
+    aliases = [f"{day:%Y-%m}", f"{MONTHS[day.month - 1][:3]} {day.year}"]
+    last = (day + timedelta(days=31)).replace(day=1) - timedelta(days=1)
+    dates = Fill("Issued from", day.isoformat()), Fill("Issued until", last.isoformat())
+    answer = {"type": "string", "value": month, "aliases": aliases}
+    return question_task(f"{goal} Answer as in “May 2024”.", START_URL, filtered("Invoices", *dates), month, answer)
+
+
+TEMPLATES = (
+    *(
+        WebTaskTemplate(f"admin/{name}", build, make_task, _LEVELS)
+        for name, make_task in (
+            ("sum-invoices", sum_invoices),
+            ("list-customers", list_customers),
+            ("find-product", find_product),
+            ("refund", refund),
+            ("change-account", change_account),
+            ("deactivate-unused", deactivate_unused),
+            ("add-account", add_account),
+            ("restock", restock),
+            ("reprice", reprice),
+            ("mark-paid", mark_paid),
+            ("suspend-debtors", suspend_debtors),
+            ("change-plan", change_plan),
+        )
+    ),
+    WebTaskTemplate("admin/best-month", build_with_chart, best_month, _LEVELS),
 )

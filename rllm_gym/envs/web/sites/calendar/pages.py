@@ -22,26 +22,14 @@ ORIGIN = "http://calendar.test"
 SHOWN_IN_A_CELL = 4
 REPLIES = {"waiting": "not answered", "accepted": "accepted", "declined": "declined"}
 _TONES = {"waiting": "warn", "accepted": "good", "declined": "bad"}
-_STYLE = Markup(
-    "<style>.month{table-layout:fixed}.month td{vertical-align:top;height:104px;padding:.35rem .4rem;"
-    "border-right:1px solid #edf0f3;font-size:.84rem}.month td.other{background:#fafbfc}"
-    ".month td.today{background:#eef6f1}.month .day{font-weight:600;display:inline-block;margin-bottom:.2rem;"
-    "color:inherit;text-decoration:none}.event{display:block;background:#e3f0e8;border-left:3px solid var(--accent);"
-    "border-radius:4px;padding:.1rem .35rem;margin-bottom:.2rem;text-decoration:none;color:#173d2a;"
-    "overflow-wrap:anywhere}.event.waiting{background:#fff;border:1px dashed #b8860b;border-left-width:3px;"
-    "color:#713f12}.event.declined{background:#f0f2f5;color:#7b8794;text-decoration:line-through}"
-    ".week{display:grid;grid-template-columns:repeat(7,minmax(0,1fr));gap:.5rem}.week .card{padding:.6rem;"
-    "min-height:220px;margin:0;font-size:.88rem}.week .card.today{background:#eef6f1}.hours{position:relative;"
-    "height:1.2rem;background:#eef0f3;border-radius:4px;min-width:240px}.hours span{position:absolute;top:0;"
-    "bottom:0;background:#c2584b;border-radius:2px}</style>"
-)
+_LOOK = pages.read_style(__file__)
 
 
 def _frame(app: CalendarApp) -> Frame:
     waiting = len(_invitations(app))
     return Frame(
         name="Dayleaf Calendar",
-        colour="#1f6b47",
+        colour="#0f6e66",
         navigation=(
             ("Month", "/"),
             ("Week", "/week"),
@@ -55,6 +43,7 @@ def _frame(app: CalendarApp) -> Frame:
         user=app.me.name,
         search=("Search events", "/search"),
         wide=True,
+        style=_LOOK,
     )
 
 
@@ -87,7 +76,7 @@ def month(app: CalendarApp, visit: Visit) -> HtmlPage:
     head = h("thead", h("tr", [h("th", name, scope="col") for name in WEEKDAYS]))
     return HtmlPage(
         f"{MONTHS[shown.month - 1]} {shown.year}",
-        [_STYLE, h("div.table", h("table.month", head, h("tbody", rows)))],
+        h("div.table", h("table.month", head, h("tbody", rows))),
         actions=_turning("month", "/", (shown - timedelta(days=1)), following),
     )
 
@@ -145,7 +134,7 @@ def week(app: CalendarApp, visit: Visit) -> HtmlPage:
     ]
     return HtmlPage(
         f"Week of {long_date(monday)}",
-        [_STYLE, h("div.week", columns), _going("/week", day)],
+        [h("div.week", columns), _going("/week", day)],
         actions=_turning("week", "/week", monday - WEEK, monday + WEEK),
     )
 
@@ -316,7 +305,6 @@ def free(app: CalendarApp, visit: Visit) -> HtmlPage:
     return HtmlPage(
         "Find a time",
         [
-            _STYLE,
             asking,
             h("h2", full_date(day)),
             pages.table(("Person", "Busy", "08:00 to 19:00"), rows),

@@ -13,10 +13,12 @@ from rllm_gym.envs.web.sites.forum.state import Forum, Post, Thread
 from rllm_gym.envs.web.sites.http import Response
 from rllm_gym.envs.web.sites.markup import Content, Markup, h, join, url
 from rllm_gym.envs.web.sites.pages import Frame, HtmlPage, form
+from rllm_gym.envs.web.sites.pictures import avatar, portrait
 from rllm_gym.envs.web.sites.site import Redirect, Site, SiteApp, Visit, json_response, whole_number
 from rllm_gym.envs.web.sites.wording import plural, short_date
 
 ORIGIN = "http://forum.test"
+_LOOK = pages.read_style(__file__)
 THREADS_PER_PAGE = 10
 POSTS_PER_PAGE = 6
 POSTS_AT_ONCE = 8
@@ -28,7 +30,15 @@ def _frame(forum: Forum) -> Frame:
     navigation = [("Boards", "/"), ("Members", "/members"), ("Subscriptions", "/subscriptions")]
     mine = [("Messages", "/messages"), ("My posts", _member_path(forum.user))]
     role = f"{forum.user} (moderator)" if forum.moderator else forum.user
-    return Frame("Commons Forum", "#5b3a78", navigation + mine, forum.now.date(), role, ("Search threads", "/search"))
+    return Frame(
+        "Commons Forum",
+        "#2f4a6b",
+        navigation + mine,
+        forum.now.date(),
+        role,
+        ("Search threads", "/search"),
+        style=_LOOK,
+    )
 
 
 site: Site[Forum] = Site(ORIGIN, _frame)
@@ -172,7 +182,7 @@ def _post_card(forum: Forum, post: Post, thread: Thread) -> Markup:
         "article.card",
         h(
             "div.split",
-            h("p", h("strong", _member(post.author)), h("span.muted", f" · {_when(post.when)}")),
+            h("p", avatar(post.author), h("strong", _member(post.author)), h("span.muted", f" · {_when(post.when)}")),
             h("span.muted.small", f"Post {post.number}"),
         ),
         pages.paragraphs(post.text),
@@ -336,7 +346,10 @@ def _place(forum: Forum, number: int) -> str:
 @site.get("/members")
 def members(forum: Forum, visit: Visit) -> HtmlPage:
     part = pages.paginate(sorted(forum.users), visit.page(), MEMBERS_PER_PAGE)
-    rows = [(_member(name), "Moderator" if name in forum.moderators else "Member") for name in part.items]
+    rows = [
+        ([avatar(name, 20), _member(name)], "Moderator" if name in forum.moderators else "Member")
+        for name in part.items
+    ]
     return HtmlPage("Members", [pages.table(["Name", "Role"], rows), pages.page_links(part, "/members")])
 
 
@@ -360,7 +373,7 @@ def member(forum: Forum, visit: Visit, name: str) -> HtmlPage:
                 fields={"name": user, "on": "" if ignored else 1},
             ),
         ]
-    body = [pages.card(pages.described(facts)), h("h2", "Posts"), _posts_from(forum, user, 0)]
+    body = [pages.card(avatar(user, 64), pages.described(facts)), h("h2", "Posts"), _posts_from(forum, user, 0)]
     return HtmlPage(user, body, actions=actions)
 
 
@@ -389,6 +402,11 @@ def _posts_from(forum: Forum, user: str, start: int) -> Markup:
         f"Show more posts ({len(posts) - following} left)", url(f"/user/{user}/posts", **{"from": following})
     )
     return join(cards, more)
+
+
+@site.get("/pictures/people/<path:name>.svg")
+def person_picture(app: Forum, visit: Visit, name: str) -> Response:
+    return portrait(name)
 
 
 @site.post("/ignore")

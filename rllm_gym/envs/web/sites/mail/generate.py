@@ -50,6 +50,7 @@ SENTENCES = (
     "The others have seen it already.",
     "It replaces what I sent last month.",
 )
+FILE_ENDINGS = ("", "-old", "-final", "-2", "-copy", "-internal")
 FILE_TYPES = ("pdf", "xlsx", "docx", "pptx")
 
 
@@ -71,12 +72,14 @@ class FullMailbox(MailApp):
         firms: The contacts that send bills.
         bills: Genuine bills by the firm's address, oldest first.
         frauds: Numbers of messages that imitate a firm, by the genuine firm's address.
+        files: What the owner can attach to a message, by name.
     """
 
     colleagues: list[Person] = field(default_factory=list)
     firms: list[Person] = field(default_factory=list)
     bills: dict[str, list[Bill]] = field(default_factory=dict)
     frauds: dict[str, list[int]] = field(default_factory=dict)
+    files: dict[str, bytes] = field(default_factory=dict)
 
 
 def build(seed: int, difficulty: int) -> FullMailbox:
@@ -85,6 +88,17 @@ def build(seed: int, difficulty: int) -> FullMailbox:
     me, *colleagues = staff(rng, 7 + 2 * difficulty)
     app = FullMailbox(a_workday(rng), me, [], sorted(rng.sample(LABELS, 3 + difficulty // 2)), colleagues=colleagues)
     fill(app, rng, difficulty)
+    return app
+
+
+def build_with_uploads(seed: int, difficulty: int) -> FullMailbox:
+    """Build a mailbox in which one of several similarly named files can be attached to a message."""
+    app, rng = build(seed, difficulty), Random(f"mail/files {difficulty} {seed}")
+    app.takes_files = True
+    title = f"{rng.choice(SUBJECTS)} {rng.choice(MATTERS)}"
+    for number, ending in enumerate(rng.sample(FILE_ENDINGS, 1 + difficulty), 1):
+        name = f"{title.lower().replace(' ', '-')}{ending}.txt"
+        app.files[name] = f"{title}, version {number}.\n".encode()
     return app
 
 

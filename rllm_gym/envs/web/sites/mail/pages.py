@@ -13,23 +13,13 @@ from rllm_gym.envs.web.sites.mail.state import FOLDERS, RULE_FOLDERS, Attachment
 from rllm_gym.envs.web.sites.markup import Content, Markup, h, url
 from rllm_gym.envs.web.sites.pages import Frame, HtmlPage, form
 from rllm_gym.envs.web.sites.people import Person, addressed, names_of
-from rllm_gym.envs.web.sites.site import LinkedSiteApp, Redirect, Site, Visit, json_response, whole_number
+from rllm_gym.envs.web.sites.pictures import avatar, portrait
+from rllm_gym.envs.web.sites.site import LinkedSiteApp, Redirect, Site, Visit, json_response, one_line, whole_number
 from rllm_gym.envs.web.sites.wording import plural
 
 ORIGIN = "http://mail.test"
 PER_PAGE = 15
-_STYLE = Markup(
-    "<style>.mails tr.unread td{font-weight:700;background:#f4f8ff}.mails td:first-child{width:2.2rem}"
-    ".mails td.from{width:13rem}.mails td.date{white-space:nowrap;width:12rem;font-weight:400;color:#616e7c}"
-    ".bulk{display:flex;gap:.5rem;align-items:center;flex-wrap:wrap;margin-bottom:.8rem}.bulk select{width:auto}"
-    ".folders{list-style:none;padding:0}.folders li{margin:.15rem 0}.folders a{display:flex;padding:.3rem .6rem;"
-    "border-radius:6px;text-decoration:none;color:#1f2933;justify-content:space-between}"
-    ".folders a[aria-current]{background:#e3ecfb;font-weight:600}.folders a:hover{background:#f0f2f5}"
-    ".written{white-space:pre-line;margin:1rem 0}.files{list-style:none;padding:0}.files li{display:inline-block;"
-    "border:1px solid #d3d9e0;border-radius:8px;padding:.3rem .7rem;margin-right:.5rem}"
-    "blockquote{border-left:3px solid #d3d9e0;margin:1rem 0 0;padding-left:1rem;color:#52606d;white-space:pre-line}"
-    "</style>"
-)
+_LOOK = pages.read_style(__file__)
 # The bar with bulk actions is hidden until a message is selected.
 _SCRIPT = Markup(
     "<script>(() => {const boxes = [...document.querySelectorAll('input[name=message]')];"
@@ -75,6 +65,7 @@ def _frame(app: MailApp) -> Frame:
         user=app.me.email,
         search=("Search mail", "/search"),
         wide=True,
+        style=_LOOK,
     )
 
 
@@ -95,7 +86,6 @@ def _folders(app: MailApp, current: str = "") -> Markup:
 
     return h(
         "nav",
-        _STYLE,
         pages.link_button("Write a message", "/write", tone=""),
         h(
             "ul.folders",
@@ -184,7 +174,7 @@ def _row(message: MailMessage) -> Markup:
             "td",
             h("input", type="checkbox", name="message", value=message.number, aria_label=f"Select {message.subject}"),
         ),
-        h("td.from", f"To {to}" if message.folder == "Sent" else message.sender.name),
+        h("td.from", avatar(message.sender.name, 24), f"To {to}" if message.folder == "Sent" else message.sender.name),
         h(
             "td",
             message.starred and "★ ",
@@ -216,6 +206,7 @@ def read(app: MailApp, visit: Visit, number: int) -> HtmlPage:
     body = [
         h(
             "article.card",
+            avatar(message.sender.name, 56),
             h("dl", lines),
             h("div.written", message.text),
             _files(message.attachments),
@@ -338,6 +329,11 @@ def _do(app: MailApp, number: int, action: str, label: str) -> None:
 # Composing
 
 
+@site.get("/pictures/people/<path:name>.svg")
+def person_picture(app: MailApp, visit: Visit, name: str) -> Response:
+    return portrait(name)
+
+
 @site.get("/write")
 def write(app: MailApp, visit: Visit) -> HtmlPage:
     to, copy, subject, fixed, title = visit.asked("to"), "", "", [], "Write a message"
@@ -363,10 +359,12 @@ def write(app: MailApp, visit: Visit) -> HtmlPage:
         _people_field("Cc", "copy", copy),
         pages.field("Subject", "subject", subject),
         pages.text_area("Message", "text", rows=8),
+        pages.file_field("Attachment", "attachment") if app.takes_files else None,
         _files(original.attachments) if original is not None and forwarding else None,
         _quotation(original) if original is not None else None,
         h("div", pages.button("Send"), style="margin-top:1rem"),
         class_="card",
+        enctype="multipart/form-data" if app.takes_files else None,
     )
     return HtmlPage(title, body, aside=_folders(app))
 
@@ -394,6 +392,7 @@ def suggestions(app: MailApp, visit: Visit) -> Response:
 
 @site.post("/write")
 def send(app: MailApp, visit: Visit) -> Redirect:
+    file = visit.file("attachment") if app.takes_files else None
     message = app.send(
         _recipients(visit.form.get("to", ""), app.contacts),
         visit.line("subject", "The subject"),
@@ -401,6 +400,7 @@ def send(app: MailApp, visit: Visit) -> Redirect:
         copy=_recipients(visit.form.get("copy", ""), app.contacts),
         answers=whole_number(visit.form.get("answers", "")),
         forwards=whole_number(visit.form.get("forwards", "")),
+        files=[Attachment.of(one_line(file.name)[:100], file.content)] if file else (),
     )
     return Redirect(f"/message/{message.number}", "Your message was sent.")
 

@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from datetime import date
+from hashlib import sha256
 from typing import Any
 
 from rllm_gym.envs.web.sites.errors import FormError
@@ -19,8 +20,15 @@ RULE_FOLDERS = ("Archive", "Spam", "Bin")
 
 @dataclass(frozen=True)
 class Attachment:
+    """A file of a message. ``digest`` is the SHA-256 hash of the content of an uploaded one, which is not kept."""
+
     name: str
     size_kb: int
+    digest: str = ""
+
+    @classmethod
+    def of(cls, name: str, content: bytes) -> Attachment:
+        return cls(name, max(1, round(len(content) / 1024)), sha256(content).hexdigest())
 
 
 @dataclass(frozen=True)
@@ -96,6 +104,7 @@ class Mailbox:
         labels: The existing labels, sorted.
         messages: Messages by number; a higher number is not always a later message.
         rules: Rules in order of creation.
+        takes_files: Whether a file can be attached to a message.
     """
 
     today: date
@@ -104,6 +113,7 @@ class Mailbox:
     labels: list[str]
     messages: dict[int, MailMessage] = field(default_factory=dict)
     rules: list[Rule] = field(default_factory=list)
+    takes_files: bool = False
 
     def facts(self) -> dict[str, Any]:
         """Return folder, labels and stars of messages, which were marked as unread by hand, sent messages, and rules.
@@ -126,6 +136,7 @@ class Mailbox:
                     message.forwards,
                     message.starred,
                     message.labels,
+                    *([file.name, file.digest] for file in message.attachments if file.digest),
                 ]
             )
             for message in self.messages.values()
@@ -208,6 +219,7 @@ class Mailbox:
         copy: Iterable[str] = (),
         answers: int | None = None,
         forwards: int | None = None,
+        files: Iterable[Attachment] = (),
     ) -> MailMessage:
         """Send a message and put it into the folder Sent.
 
@@ -231,7 +243,7 @@ class Mailbox:
             copy=copy,
             answers=answers if answers in self.messages else None,
             forwards=passed_on.number if passed_on else None,
-            attachments=passed_on.attachments if passed_on else (),
+            attachments=(*(passed_on.attachments if passed_on else ()), *files),
         )
         self.messages[number] = message
         return message

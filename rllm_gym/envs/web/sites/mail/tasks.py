@@ -7,10 +7,10 @@ from datetime import timedelta
 from random import Random
 
 from rllm_gym.envs.web.sites.fields import amount
-from rllm_gym.envs.web.sites.mail.generate import MATTERS, SUBJECTS, Bill, FullMailbox, build
+from rllm_gym.envs.web.sites.mail.generate import MATTERS, SUBJECTS, Bill, FullMailbox, build, build_with_uploads
 from rllm_gym.envs.web.sites.mail.pages import ORIGIN, PER_PAGE
-from rllm_gym.envs.web.sites.mail.state import RULE_FOLDERS, Mailbox, MailMessage, Rule
-from rllm_gym.envs.web.sites.moves import Click, Fill, Move, Moves, Select
+from rllm_gym.envs.web.sites.mail.state import RULE_FOLDERS, Attachment, Mailbox, MailMessage, Rule
+from rllm_gym.envs.web.sites.moves import Answer, Click, Fill, Move, Moves, Select, Upload
 from rllm_gym.envs.web.sites.task import WebTask, WebTaskTemplate, change_task, infeasible_task, question_task
 from rllm_gym.envs.web.sites.wording import FIRST_NAMES, MONTHS, listed, long_date, money
 
@@ -228,6 +228,38 @@ def compose(app: FullMailbox, rng: Random, difficulty: int) -> WebTask:
     return change_task(goal, START_URL, moves, lambda site: site.send([to.email], subject, text, copy=copies))
 
 
+def attach(app: FullMailbox, rng: Random, difficulty: int) -> WebTask:
+    """Return a task: send one of several similarly named files. From difficulty 3 on, it is part of a reply."""
+    name, text = rng.choice(list(app.files)), rng.choice(_TEXTS)
+    if difficulty >= 3:
+        message = rng.choice(_from_colleagues(app))
+        to, title, answers = message.sender, f"Re: {message.subject}", message.number
+        goal = rng.choice(
+            (
+                f"Reply to {_described(rng, message)}, to the sender only, and attach the file “{name}”.",
+                f"Send the file “{name}” as an attachment of a reply to {_described(rng, message)}, the sender only.",
+            )
+        )
+        goal += f" Leave the subject as it is proposed. Text: “{text}”"
+        moves: Moves = (*read(message), Click("link", "Reply"))
+    else:
+        to, title, answers = rng.choice(app.colleagues), f"{rng.choice(SUBJECTS)} {rng.choice(MATTERS)}", None
+        goal = rng.choice(
+            (
+                f"Send the file “{name}” to {to.name} as an attachment. Subject: “{title}”. Text: “{text}”",
+                f"Write to {to.name} and attach the file “{name}”. The subject is “{title}”, the text only: “{text}”",
+            )
+        )
+        moves = Click("link", "Write"), Fill("To", to.email), Fill("Subject", title)
+    file = Attachment.of(name, app.files[name])
+
+    def outcome(expected: FullMailbox) -> None:
+        expected.send([to.email], title, text, answers=answers, files=[file])
+
+    moves = *moves, Fill("Message", text), Upload("Attachment", name), Click("button", "Send"), Answer("done")
+    return WebTask(goal, START_URL, moves, outcome, files=app.files)
+
+
 def report_fraud(app: FullMailbox, rng: Random, difficulty: int) -> WebTask:
     firms = [firm for firm in app.firms if app.frauds[firm.email]]
     if difficulty <= 2:
@@ -329,18 +361,21 @@ def clear_newsletters(app: FullMailbox, rng: Random, difficulty: int) -> WebTask
     return change_task(goal, START_URL, moves, outcome)
 
 
-TEMPLATES = tuple(
-    WebTaskTemplate(f"mail/{name}", build, make_task, _LEVELS)
-    for name, make_task in (
-        ("latest-invoice", latest_invoice),
-        ("invoice-total", invoice_total),
-        ("reply", reply),
-        ("forward", forward),
-        ("file-invoices", file_invoices),
-        ("compose", compose),
-        ("report-fraud", report_fraud),
-        ("make-rule", make_rule),
-        ("mark-unread", mark_unread),
-        ("clear-newsletters", clear_newsletters),
-    )
+TEMPLATES = (
+    *(
+        WebTaskTemplate(f"mail/{name}", build, make_task, _LEVELS)
+        for name, make_task in (
+            ("latest-invoice", latest_invoice),
+            ("invoice-total", invoice_total),
+            ("reply", reply),
+            ("forward", forward),
+            ("file-invoices", file_invoices),
+            ("compose", compose),
+            ("report-fraud", report_fraud),
+            ("make-rule", make_rule),
+            ("mark-unread", mark_unread),
+            ("clear-newsletters", clear_newsletters),
+        )
+    ),
+    WebTaskTemplate("mail/attach", build_with_uploads, attach, _LEVELS),
 )

@@ -58,6 +58,7 @@ BLURBS = (
 STREETS = ("Mill Lane", "Harbour Street", "Station Road", "Linden Avenue", "Church Hill", "Market Square", "Elm Close")
 CITIES = ("Ashford", "Bexley", "Carrick", "Dunmore", "Eastvale", "Fairhaven", "Glenrock", "Hollins")
 LABELS = ("Home", "Office", "Parents", "Holiday flat", "Workshop")
+CARDS = ("Visa", "Mastercard", "Maestro")
 COUPONS = ("SPRING", "HELLO", "THANKS", "EXTRA", "SMILE", "WINTER")
 
 
@@ -96,6 +97,14 @@ def build(seed: int, difficulty: int) -> ShopApp:
     _fill_orders(shop, rng, difficulty)
     for number in rng.sample(sorted(products), 2 + difficulty):
         shop.wish(number)
+    return shop
+
+
+def build_with_cards(seed: int, difficulty: int) -> ShopApp:
+    """Build a shop whose customer pays with one of several cards, some of which look alike."""
+    shop, rng = build(seed, difficulty), Random(f"shop/cards/{seed}/{difficulty}")
+    numbers = rng.sample(range(1_000, 10_000), 2 + difficulty)
+    shop.cards = tuple(f"{rng.choice(CARDS)} ending in {number}" for number in numbers)
     return shop
 
 

@@ -7,15 +7,19 @@ from dataclasses import dataclass
 
 from rllm_gym.envs.web.sites import pages
 from rllm_gym.envs.web.sites.errors import NotFound
+from rllm_gym.envs.web.sites.http import Response
 from rllm_gym.envs.web.sites.markup import Content, Markup, h, join, url
 from rllm_gym.envs.web.sites.pages import Frame, HtmlPage, form
+from rllm_gym.envs.web.sites.pictures import image
 from rllm_gym.envs.web.sites.shop import state
+from rllm_gym.envs.web.sites.shop.pictures import product_picture
 from rllm_gym.envs.web.sites.shop.state import Address, Order, OrderLine, Product, Shop
 from rllm_gym.envs.web.sites.site import Redirect, Site, SiteApp, Visit, whole_number
 from rllm_gym.envs.web.sites.wording import long_date, money, plural, short_date
 
 ORIGIN = "http://shop.test"
 PAGE_SIZE = 9
+_LOOK = pages.read_style(__file__)
 ORDERS_PER_PAGE = 8
 SORTS = {
     "": "Name",
@@ -28,7 +32,15 @@ SORTS = {
 def _frame(shop: Shop) -> Frame:
     navigation = [("Products", "/"), ("Orders", "/orders"), ("Wish list", "/wishes"), ("Addresses", "/addresses")]
     basket = [(shop.basket_label, "/basket")]
-    return Frame("Fernhill Shop", "#1f4e5f", navigation + basket, shop.today, shop.user, ("Search products", "/search"))
+    return Frame(
+        "Fernhill Shop",
+        "#b23a12",
+        navigation + basket,
+        shop.today,
+        shop.user,
+        ("Search products", "/search"),
+        style=_LOOK,
+    )
 
 
 site: Site[Shop] = Site(ORIGIN, _frame)
@@ -144,10 +156,20 @@ def _listing(
 
 def _card(shop: Shop, product: Product) -> Markup:
     return pages.card(
+        _picture(product, 240),
         h("h3", h("a", product.name, href=f"/product/{product.number}")),
         _stars(product),
         h("div.split", h("span.price", money(product.price)), availability(shop.left(product))),
     )
+
+
+def _picture(product: Product, width: int) -> Markup:
+    return image(f"/pictures/{product.number}.svg", "picture", width)
+
+
+@site.get("/pictures/<int:number>.svg")
+def picture(shop: Shop, visit: Visit, number: int) -> Response:
+    return product_picture(shop.product(number))
 
 
 def _stars(product: Product) -> Markup:
@@ -189,7 +211,9 @@ def product(shop: Shop, visit: Visit, number: int) -> HtmlPage:
         "/wishes/remove" if wished else "/wishes/add",
         fields={"product": number},
     )
-    aside = pages.card(h("p.price", money(item.price)), h("p", availability(shop.left(item))), buy, wish)
+    aside = pages.card(
+        _picture(item, 400), h("p.price", money(item.price)), h("p", availability(shop.left(item))), buy, wish
+    )
     about = [h("p", item.blurb), h("p", f"{item.name} by {item.brand}, from our range for {item.category.lower()}.")]
     body = [
         _stars(item),
@@ -339,6 +363,7 @@ def checkout(shop: Shop, visit: Visit) -> HtmlPage:
     addresses = [(address.label, address.choice) for address in shop.addresses]
     shipping = [(name, state.shipping_label(name)) for name in state.SHIPPING]
     rows = [(line.named, line.quantity, money(line.product.price)) for line in shop.basket]
+    payment = pages.frame("Payment", "/payment", height=330) if shop.cards else None
     body = form(
         "/checkout",
         pages.table(["Product", "Quantity", "Price"], rows, numeric=[1, 2]),
@@ -348,7 +373,7 @@ def checkout(shop: Shop, visit: Visit) -> HtmlPage:
         confirm="Place this order now?",
     )
     aside = _summary(shop, shop.basket, shop.coupon)
-    return HtmlPage("Checkout", body, trail=[("Basket", "/basket")], aside=aside)
+    return HtmlPage("Checkout", [payment, body] if payment else body, trail=[("Basket", "/basket")], aside=aside)
 
 
 @site.post("/checkout")
@@ -356,6 +381,24 @@ def place_order(shop: Shop, visit: Visit) -> Redirect:
     label, shipping = visit.form.get("address", ""), visit.form.get("shipping", "")
     order = shop.place_order(label, shipping)
     return Redirect(f"/orders/{order.number}", f"Thank you! Your order {order.number} is placed.")
+
+
+@site.get("/payment")
+def payment(shop: Shop, visit: Visit) -> HtmlPage:
+    """Return the page in the frame of the checkout."""
+    chosen = h("p", h("strong", f"You pay with {shop.card}.")) if shop.card else h("p", "No card is chosen yet.")
+    cards = form(
+        "/payment",
+        pages.radios("Pay with", "card", [(card, card) for card in shop.cards], shop.card),
+        pages.button("Use this card"),
+    )
+    return HtmlPage("Payment", [chosen, cards], framed=True)
+
+
+@site.post("/payment")
+def choose_card(shop: Shop, visit: Visit) -> Redirect:
+    shop.choose_card(visit.form.get("card", ""))
+    return Redirect("/payment", f"{shop.card} will be charged.")
 
 
 # Orders
@@ -391,6 +434,7 @@ def order(shop: Shop, visit: Visit, number: int) -> HtmlPage:
         ("Delivered to", [found.address.label, ": ", ", ".join(found.address.lines())]),
         ("Shipping", state.shipping_label(found.shipping)),
         ("Coupon", found.coupon or "none"),
+        *([("Paid with", found.card)] if found.card else []),
         ("Total", h("strong", money(found.total))),
     ]
     body = [

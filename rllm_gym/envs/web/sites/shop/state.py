@@ -110,11 +110,13 @@ class Order:
     shipping: str
     coupon: str
     total: int
+    card: str = ""
 
     def facts(self) -> list[Any]:
         lines = sorted(line.facts() for line in self.lines)
         address = [self.address.label, *self.address.lines()]
-        return [self.number, self.status, lines, address, self.shipping, self.coupon, self.total]
+        paid = [self.card] if self.card else []
+        return [self.number, self.status, lines, address, self.shipping, self.coupon, self.total, *paid]
 
     def holds(self, product: Product) -> bool:
         return any(line.product is product for line in self.lines)
@@ -131,7 +133,7 @@ class Coupon:
 
 @dataclass
 class Shop:
-    """The shop of one customer."""
+    """The shop of one customer. If there are ``cards``, one of them must be chosen, as ``card``, to place an order."""
 
     today: date
     user: str
@@ -146,11 +148,14 @@ class Shop:
     coupon: str = ""
     wishes: list[int] = field(default_factory=list)
     reviews: dict[int, Review] = field(default_factory=dict)
+    cards: tuple[str, ...] = ()
+    card: str = ""
 
     def facts(self) -> Any:
         return {
             "basket": sorted(line.facts() for line in self.basket),
             "coupon": self.coupon,
+            "card": self.card,
             "orders": [order.facts() for order in self.orders],
             "wishes": sorted(self.wishes),
             "addresses": sorted([a.label, *a.lines()] for a in self.addresses),
@@ -255,14 +260,21 @@ class Shop:
             raise FormError("Choose an address.")
         if shipping not in SHIPPING:
             raise FormError("Choose a way of shipping.")
+        if self.cards and not self.card:
+            raise FormError("Choose a card to pay with.")
         total = self.goods(self.basket) - self.discount(self.basket, self.coupon) + SHIPPING[shipping]
         number = max(order.number for order in self.orders) + 1
-        order = Order(number, self.today, self.basket, "Processing", address, shipping, self.coupon, total)
+        order = Order(number, self.today, self.basket, "Processing", address, shipping, self.coupon, total, self.card)
         for line in self.basket:
             self.stock[line.product.number, line.colour] -= line.quantity
         self.orders.append(order)
-        self.basket, self.coupon = [], ""
+        self.basket, self.coupon, self.card = [], "", ""
         return order
+
+    def choose_card(self, card: str) -> None:
+        if card not in self.cards:
+            raise FormError("Choose one of your cards.")
+        self.card = card
 
     def _line(self, number: int, colour: str) -> OrderLine | None:
         return next((x for x in self.basket if x.product.number == number and x.colour == colour), None)

@@ -8,7 +8,7 @@ from random import Random
 
 from rllm_gym.envs.web.sites.fields import amount
 from rllm_gym.envs.web.sites.moves import Click, Fill, Move, Moves, Select
-from rllm_gym.envs.web.sites.shop.generate import CITIES, STREETS, build
+from rllm_gym.envs.web.sites.shop.generate import CITIES, STREETS, build, build_with_cards
 from rllm_gym.envs.web.sites.shop.pages import ORDERS_PER_PAGE, ORIGIN, ShopApp
 from rllm_gym.envs.web.sites.shop.state import RETURN_REASONS, SHIPPING, Address, Order, Product, Shop, shipping_label
 from rllm_gym.envs.web.sites.task import WebTask, WebTaskTemplate, change_task, infeasible_task, question_task
@@ -30,12 +30,14 @@ def put_in_basket(shop: Shop, product: Product, colour: str, quantity: int) -> M
     return *find(product), *choose, Fill("Quantity", str(quantity)), Click("button", "Add to basket")
 
 
-def check_out(in_basket: int, address: Address, shipping: str, coupon: str = "") -> Moves:
+def check_out(in_basket: int, address: Address, shipping: str, coupon: str = "", card: str = "") -> Moves:
     enter = (Fill("Coupon code", coupon), Click("button", "Apply coupon")) if coupon else ()
+    pay = (Click("radio", card), Click("button", "Use this card")) if card else ()
     return (
         Click("link", f"Basket ({in_basket})"),
         *enter,
         Click("link", "Go to checkout"),
+        *pay,
         Click("radio", address.choice),
         Click("radio", shipping_label(shipping)),
         Click("button", "Place order"),
@@ -492,6 +494,31 @@ def new_address(shop: Shop, rng: Random, difficulty: int) -> WebTask:
     return change_task(goal, START_URL, moves, outcome)
 
 
+def pay_by_card(shop: Shop, rng: Random, difficulty: int) -> WebTask:
+    """Return a task: buy a product and pay with a card, which is chosen in a frame of the checkout."""
+    product = pick(shop, rng, 1, lambda p: available(shop, p, 2))[0]
+    colour = rng.choice(available(shop, product, 2))
+    quantity = rng.randint(1, min(4, shop.left(product, colour) - 1))
+    address, shipping, card = rng.choice(shop.addresses), rng.choice(sorted(SHIPPING)), rng.choice(shop.cards)
+    item = f"{quantity} × {product.name}" + (f" in {colour}" if colour else "")
+    where = f"to the address “{address.label}”, with {shipping} shipping and without any coupon"
+    goal = rng.choice(
+        [
+            f"Order {item}, to be delivered {where}. Pay with the card “{card}”.",
+            f"Buy {item} and pay with the card “{card}”. Have the order delivered {where}.",
+            f"Using the card “{card}”, order {item}. It goes {where}.",
+        ]
+    )
+
+    def outcome(expected: Shop) -> None:
+        expected.add(product.number, colour, quantity)
+        expected.choose_card(card)
+        expected.place_order(address.label, shipping)
+
+    moves = *put_in_basket(shop, product, colour, quantity), *check_out(quantity, address, shipping, card=card)
+    return change_task(goal, START_URL, moves, outcome)
+
+
 TEMPLATES = (
     WebTaskTemplate("shop/cheapest", build, cheapest, _LEVELS),
     WebTaskTemplate("shop/count", build, count, _LEVELS),
@@ -507,4 +534,5 @@ TEMPLATES = (
     WebTaskTemplate("shop/wish-sold-out", build_with_wishes, wish_sold_out, _LEVELS),
     WebTaskTemplate("shop/change-address", build, change_address, _LEVELS),
     WebTaskTemplate("shop/new-address", build, new_address, _LEVELS),
+    WebTaskTemplate("shop/pay-by-card", build_with_cards, pay_by_card, _LEVELS),
 )

@@ -7,21 +7,17 @@ from dataclasses import dataclass
 
 from rllm_gym.envs.web.sites import pages
 from rllm_gym.envs.web.sites.errors import NotFound
+from rllm_gym.envs.web.sites.http import Response
 from rllm_gym.envs.web.sites.markup import Content, Markup, h, url
 from rllm_gym.envs.web.sites.pages import Frame, HtmlPage, form
+from rllm_gym.envs.web.sites.pictures import avatar, portrait
 from rllm_gym.envs.web.sites.site import LinkedSiteApp, Redirect, Site, Visit
 from rllm_gym.envs.web.sites.tracker.state import COLUMNS, KINDS, PRIORITIES, SORTS, Filter, Issue, Project, Tracker
 from rllm_gym.envs.web.sites.wording import long_date, plural, short_date
 
 ORIGIN = "http://tracker.test"
 PER_PAGE = 12
-_STYLE = Markup(
-    "<style>.board{display:grid;grid-template-columns:repeat(4,minmax(0,1fr));gap:.8rem;align-items:start}"
-    ".lane{background:#eceff3;border-radius:10px;padding:.7rem;min-height:240px}.lane .card{padding:.6rem;"
-    "margin-bottom:.5rem;font-size:.9rem;cursor:grab}.lane.over{outline:2px dashed var(--accent)}"
-    ".said{border-left:3px solid #d3d9e0;padding-left:1rem;margin-bottom:1rem;white-space:pre-line}"
-    ".once{white-space:nowrap}.written{white-space:pre-line}</style>"
-)
+_LOOK = pages.read_style(__file__)
 # Dragging a card to another lane sends the same request as the card's form.
 _DRAGGING = Markup(
     "<script>(() => {let held = null;"
@@ -40,12 +36,13 @@ _PRIORITY_TONES = {"Low": "", "Medium": "", "High": ".warn", "Urgent": ".bad"}
 def _frame(app: TrackerApp) -> Frame:
     return Frame(
         name="Trackside",
-        colour="#5b3a8c",
+        colour="#6a48d6",
         navigation=(("Projects", "/"), ("My issues", "/mine"), ("People", "/people"), *app.neighbours),
         today=app.today,
         user=app.me.name,
         search=("Search issues", "/search"),
         wide=True,
+        style=_LOOK,
     )
 
 
@@ -92,16 +89,25 @@ def projects(app: TrackerApp, visit: Visit) -> HtmlPage:
 @site.get("/people")
 def people(app: TrackerApp, visit: Visit) -> HtmlPage:
     rows = [
-        (person.name, person.email, sum(i.assignee == person.email and not i.closed for i in app.issues.values()))
+        (
+            [avatar(person.name, 24), person.name],
+            person.email,
+            sum(i.assignee == person.email and not i.closed for i in app.issues.values()),
+        )
         for person in app.members
     ]
     return HtmlPage("People", pages.table(("Name", "Address", "Open issues"), rows, numeric=(2,)))
 
 
+@site.get("/pictures/people/<path:name>.svg")
+def person_picture(app: TrackerApp, visit: Visit, name: str) -> Response:
+    return portrait(name)
+
+
 @site.get("/mine")
 def mine(app: TrackerApp, visit: Visit) -> HtmlPage:
     found = [issue for issue in app.issues.values() if issue.assignee == app.me.email and not issue.closed]
-    return HtmlPage("My issues", [_STYLE, _table(app, found) if found else h("div.card", "No open issue is yours.")])
+    return HtmlPage("My issues", _table(app, found) if found else h("div.card", "No open issue is yours."))
 
 
 @site.get("/search")
@@ -111,7 +117,6 @@ def search(app: TrackerApp, visit: Visit) -> HtmlPage:
     found = [issue for issue in app.issues.values() if text and asked.accepts(issue)]
     part = pages.paginate(found, visit.page(), PER_PAGE)
     body = [
-        _STYLE,
         h("p.muted", f"{plural(len(found), 'issue')} for “{text}”, open and closed, in all projects"),
         _table(app, part.items) if found else h("div.card", "No issue was found."),
         pages.page_links(part, "/search", q=text),
@@ -135,7 +140,6 @@ def issues(app: TrackerApp, visit: Visit, key: str) -> HtmlPage:
     part = pages.paginate(app.of_project(key, asked, sort), visit.page(), PER_PAGE)
     shown = {name: getattr(asked, name) for name in Filter.__dataclass_fields__} | {"sort": sort}
     body = [
-        _STYLE,
         h("p.muted", f"{plural(part.total, 'issue')} found, page {part.page} of {part.pages}"),
         _table(app, part.items) if part.items else h("div.card", "No issue was found."),
         pages.page_links(part, f"/project/{key}", **shown),
@@ -232,7 +236,6 @@ def board(app: TrackerApp, visit: Visit, key: str) -> HtmlPage:
     return HtmlPage(
         f"Board of {project.name}",
         [
-            _STYLE,
             h("p.muted", "Drag a card to another column, or choose one and press Move."),
             h("div.board", loops),
             _DRAGGING,
@@ -309,6 +312,7 @@ def show(app: TrackerApp, visit: Visit, key: str) -> HtmlPage:
     comment_text = [
         h(
             "div.said",
+            avatar(app.name_of(comment.author)),
             h("p.muted", f"{app.name_of(comment.author)} on {long_date(comment.day)}"),
             comment.text,
         )
@@ -321,7 +325,6 @@ def show(app: TrackerApp, visit: Visit, key: str) -> HtmlPage:
         class_="card",
     )
     body = [
-        _STYLE,
         h(
             "p",
             _state(issue),

@@ -9,14 +9,17 @@ from datetime import datetime
 
 from rllm_gym.envs.web.sites import pages
 from rllm_gym.envs.web.sites.errors import FormError, NotFound
+from rllm_gym.envs.web.sites.http import Response
 from rllm_gym.envs.web.sites.markup import Content as Html
 from rllm_gym.envs.web.sites.markup import Markup, h, join, url
 from rllm_gym.envs.web.sites.pages import Frame, HtmlPage, form
+from rllm_gym.envs.web.sites.pictures import image, landscape
 from rllm_gym.envs.web.sites.site import Redirect, Site, SiteApp, Visit, one_line, whole_number
 from rllm_gym.envs.web.sites.wiki.state import KINDS, NUMBERS, Content, Wiki, WikiPage, number_in
 from rllm_gym.envs.web.sites.wording import plural, short_date
 
 ORIGIN = "http://wiki.test"
+_LOOK = pages.read_style(__file__)
 TITLES_PER_PAGE = 20
 ROWS_PER_PAGE = 12
 VERSIONS_PER_PAGE = 8
@@ -24,7 +27,9 @@ VERSIONS_PER_PAGE = 8
 
 def _frame(wiki: Wiki) -> Frame:
     navigation = [("Main page", "/"), ("Recent changes", "/recent"), ("Watch list", "/watched"), ("New page", "/new")]
-    return Frame("Marchland Wiki", "#2f5d3a", navigation, wiki.now.date(), wiki.user, ("Search the wiki", "/search"))
+    return Frame(
+        "Marchland Wiki", "#1d4f91", navigation, wiki.now.date(), wiki.user, ("Search the wiki", "/search"), style=_LOOK
+    )
 
 
 site: Site[Wiki] = Site(ORIGIN, _frame)
@@ -204,7 +209,9 @@ def _actions(wiki: Wiki, page: WikiPage) -> list[Html]:
 
 
 def _shown(title: str, content: Content, *, edit: bool) -> Markup:
-    box = content.facts and h("div.card.box", h("h2", "Facts"), pages.described(content.facts))
+    kind = next((name.lower() for name in content.categories if name in KINDS), None)
+    figure = kind and image(url(f"/pictures/{kind}/{title}.svg"), "picture", 250)
+    box = content.facts and h("div.card.box", h("h2", "Facts"), figure or None, pages.described(content.facts))
     sections = [
         h(
             "section.card",
@@ -225,6 +232,11 @@ def _shown(title: str, content: Content, *, edit: bool) -> Markup:
     ]
     names = content.categories and h("p", "Categories: ", _between([_category(name) for name in content.categories]))
     return join(h("div.article", h("div", sections), box or None), names or None)
+
+
+@site.get("/pictures/<kind>/<path:title>.svg")
+def picture(wiki: Wiki, visit: Visit, kind: str, title: str) -> Response:
+    return landscape(kind, title)
 
 
 def _linked(text: str) -> list[Html]:
