@@ -219,11 +219,13 @@ def _open_split(
     wanted = {**config.kwargs, **own}
     with _creation_errors(source, wanted):
         env, created_with = make_env_with_split(source, wanted, own.get("split", split), game=game)
-    limit = None if game else getattr(env.unwrapped, "max_turns", None)
-    if config.max_turns is not None and isinstance(limit, int) and config.max_turns > limit:
+    limit = getattr(env.unwrapped, "max_turns", None)
+    # A limit of the environment for one of the splits alone may be below, and that of the other above.
+    wanted_turns = None if game or "max_turns" in own else config.max_turns
+    if wanted_turns is not None and isinstance(limit, int) and wanted_turns > limit:
         env.close()
         raise ConfigError(
-            f"env.max_turns={config.max_turns} has no effect: episodes of {source!r} end after {limit} turns; leave it "
+            f"env.max_turns={wanted_turns} has no effect: episodes of {source!r} end after {limit} turns; leave it "
             "out, or give the environment its own limit where it has such an argument: env.kwargs.max_turns"
         )
     reply_tokens = int(getattr(env.unwrapped, "reply_tokens", TextEnv.reply_tokens))

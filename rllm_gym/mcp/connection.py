@@ -37,7 +37,7 @@ from mcp_types import (
     ReadResourceRequest,
     ReadResourceRequestParams,
 )
-from pydantic import BaseModel, TypeAdapter
+from pydantic import BaseModel, TypeAdapter, ValidationError
 
 from rllm_gym.mcp.errors import JsonRpcError, ServerFault
 from rllm_gym.mcp.protocol import MAX_DEPTH, bounded_instructions, depth, printable, shown
@@ -58,7 +58,7 @@ _REQUESTS: dict[str, tuple[Any, Any, str]] = {
 _DECLINED = -1
 """The code of the protocol for a request that the user declines."""
 _MAX_VERSIONS = 100
-_MAX_INPUT_ROUNDS = 20
+_MAX_INPUT_ROUNDS = 10
 _MAX_INPUTS = 20
 _ASK_AGAIN_S = 0.1
 _MAX_TOOLS = 1_000
@@ -317,6 +317,9 @@ class ServerConnection(ABC):
             ServerFault: It does not answer.
         """
         result = await self.request(method, params)
+        parameters: Any = _REQUESTS[method][1]
+        if "input_responses" not in parameters.model_fields:
+            return result
         for number in range(_MAX_INPUT_ROUNDS):
             if result.get("resultType") != "input_required":
                 break
@@ -328,7 +331,16 @@ class ServerConnection(ABC):
                 again["request_state"] = state
             if not answers:  # the server only wants to be asked again
                 await asyncio.sleep(min(_ASK_AGAIN_S * (number + 1), 1.0))
-            result = await self.request(method, again)
+            try:
+                parameters(**again)
+            except ValidationError:  # an answer of the model that the protocol does not allow
+                break
+            try:
+                result = await self.request(method, again)
+            except ServerFault as fault:
+                # The call has reached the server before.
+                kind = "server_died" if fault.kind == "server_unreachable" else fault.kind
+                raise ServerFault(fault.message, kind=kind) from fault
         return result
 
     async def _input_for(self, requests: Any) -> dict[str, Any] | None:

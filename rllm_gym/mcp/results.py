@@ -64,7 +64,7 @@ def read_result(raw: dict[str, Any]) -> ToolResult:
     '(no output)'
     """
     if raw.get("resultType") == "input_required":
-        return refusal("The tool asks its user for more input, which is not answered here. Call it with all it needs.")
+        return refusal("The tool needs more input of its user, which it did not get. Call it with all that it needs.")
     content = raw.get("content")
     parts: list[str] = []
     images: list[bytes] = []

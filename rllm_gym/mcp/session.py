@@ -194,8 +194,10 @@ class ToolSession:
         for name, words in self.lost.items():
             raise ServerFault(f"the server {name!r} ended before the model acted: {words}", kind="server_died")
 
-    async def refresh(self) -> bool:
+    async def refresh(self, timeout: float | None = None) -> bool:
         """List the tools again of servers that have changed theirs; return whether :attr:`tools` are others now.
+
+        A server that does not answer within ``timeout`` seconds (``None``: its own) keeps the tools that are known.
 
         Servers say so; over streamable HTTP, each call may change the tools of a server with the capability
         ``listChanged``. Changes of servers in this process are not noticed.
@@ -204,7 +206,7 @@ class ToolSession:
         if not changed or self._ending is not None:
             return False
         before = self.tools
-        await self._loop.arun(self._list_again(changed))
+        await self._loop.arun(self._list_again(changed, timeout))
         return self.tools != before
 
     async def close(self) -> None:
@@ -281,18 +283,21 @@ class ToolSession:
         one.connection = await self._connect(one.server, one.connection)
         one.restart, one.seen_changes = None, -1  # it may have other tools
 
-    async def _list_again(self, changed: Sequence[SessionConnection]) -> None:
-        for one in changed:
+    async def _list_again(self, changed: Sequence[SessionConnection], timeout: float | None) -> None:
+        async def list_again(one: SessionConnection) -> None:
             connection = one.connection
             one.seen_changes = connection.tool_changes
+            seconds = one.server.timeout if timeout is None else timeout
             try:
-                listed = within(one.server.timeout, connection, "list its tools", connection.tools())
-                connection.raw_tools = await listed
+                connection.raw_tools = await within(seconds, connection, "list its tools", connection.tools())
             except ServerFault as fault:  # the former list stays; if the server has ended, the next call meets that
                 _logger.warning("%s", fault)
+
+        await asyncio.gather(*map(list_again, changed))
         self._name_tools()
 
     async def _end(self) -> None:
+        self.listen(None)  # a call that waits for the model would wait forever
         restarts = [one.restart for one in self._connections if one.restart is not None]
         for restart in restarts:
             restart.cancel()

@@ -13,7 +13,8 @@ pytest.importorskip("mcp", reason="needs the extra: pip install 'rllm-gym[mcp]'"
 from rllm_gym.agents import MCPAgent
 from rllm_gym.engine import AgentExecutionEngine
 from rllm_gym.envs.mcp import MCPEnv, ToolState
-from rllm_gym.mcp import HttpServer, Server, StdioServer
+from rllm_gym.mcp import HttpServer, Server, ServerFault, StdioServer, shared_pool
+from rllm_gym.mcp.connection import ServerConnection
 from rllm_gym.mcp.server_requests import RequestAnswers, passed_on
 from rllm_gym.samplers import ScriptedSampler
 from tests.chat.templates import make_tokenizer
@@ -22,6 +23,7 @@ from tests.mcp import asking_server
 from tests.mcp.offering_server import make_server
 from tests.mcp.running_application import refusing_the_handshake, running
 from tests.mcp.scenarios import run_scenario
+from tests.waiting import auntil
 
 OFFERING = str(Path(__file__).with_name("offering_server.py"))
 BY_MODEL = {"elicitations": "model", "samples": "model"}
@@ -95,6 +97,64 @@ def test_a_result_that_requires_input_is_answered_like_a_request(wrap: Any) -> N
         env.reset(seed=0)
         assert env.step(call("book"))[0] == "Result, book:\nto Linz"
         env.close()
+
+
+def test_a_call_that_waits_for_the_model_ends_with_its_session(tmp_path: Path) -> None:
+    async def scenario(url: str) -> None:
+        session = await shared_pool().open([HttpServer(url, timeout=120.0, **BY_MODEL)], workspace=tmp_path)
+        session.listen(lambda: None)
+        call_that_asks = session.start("book", {})
+        await auntil(lambda: session.requests)
+        await session.close()
+        await auntil(call_that_asks.done)
+
+    with running(refusing_the_handshake(asking_server.make_server().streamable_http_app())) as url:
+        run_scenario(scenario, url)
+
+
+class Scripted(ServerConnection):
+    """A connection whose requests have these results."""
+
+    def __init__(self, *results: Any) -> None:
+        super().__init__("scripted", RequestAnswers(({"city": "Graz"},), ()))
+        self.results, self.sent = [*results], list[dict[str, Any]]()
+
+    def _client(self) -> Any:
+        raise NotImplementedError
+
+    async def request(self, method: str, params: dict[str, Any]) -> dict[str, Any]:
+        self.sent.append(params)
+        result = self.results.pop(0)
+        if isinstance(result, Exception):
+            raise result
+        return result
+
+
+ASKS = {"resultType": "input_required", "inputRequests": {"a": {"method": "elicitation/create", "params": INPUT}}}
+
+
+def test_input_that_a_result_requires_is_sent_with_the_call_again() -> None:
+    async def scenario() -> None:
+        plain: dict[str, Any] = {"name": "book", "arguments": {}}
+        answer = {"a": {"action": "accept", "content": {"city": "Graz"}}}
+        asked = Scripted({**ASKS, "requestState": "s"}, {"content": []})
+        assert await asked.request_with_input("tools/call", plain) == {"content": []}
+        assert asked.sent == [plain, {**plain, "input_responses": answer, "request_state": "s"}]
+        # A request of another kind cannot have it, a server that goes on asking gets no more, nor one that asks oddly.
+        assert await Scripted(ASKS).request_with_input("resources/list", {}) == ASKS
+        insatiable = Scripted(*[ASKS] * 50)
+        assert await insatiable.request_with_input("tools/call", plain) == ASKS
+        assert len(insatiable.sent) == 11
+        odd = {"resultType": "input_required", "inputRequests": {"a": {"method": "sampling/createMessage"}}}
+        for result in (odd, {**odd, "inputRequests": {"a": 1}}):
+            assert await Scripted(result).request_with_input("tools/call", plain) == result
+        # The call has reached the server, which is gone now: the model may have caused that.
+        with pytest.raises(ServerFault) as caught:
+            lost = Scripted(ASKS, ServerFault("gone", kind="server_unreachable"))
+            await lost.request_with_input("tools/call", plain)
+        assert caught.value.kind == "server_died"
+
+    run_scenario(scenario)
 
 
 def test_the_deadline_of_a_call_stands_still_while_the_model_is_asked() -> None:

@@ -59,7 +59,7 @@ from rllm_gym.envs.task_templates import TemplateTaskRow, choose_templates, temp
 from rllm_gym.envs.transcript import transcript
 from rllm_gym.grading.user_checks import FAILED, find_function
 from rllm_gym.mcp import MCPTool, Server, ServerPool, ToolResult, ToolSession, shared_pool, tools_json
-from rllm_gym.mcp.server_requests import ServerRequest
+from rllm_gym.mcp.server_requests import BY_MODEL, ServerRequest
 from rllm_gym.parsing.function_calls import FunctionCall
 from rllm_gym.parsing.tool_calls import parse_tool_calls
 
@@ -379,7 +379,8 @@ class MCPEnv(AsyncTextEnv):
         except BaseException:
             await asyncio.shield(pool.discard(workspace))
             raise
-        reserved = [*(tool.name for tool in ENDINGS), *ANSWERS]
+        asking = any(BY_MODEL in (getattr(one, "elicitations", ()), getattr(one, "samples", ())) for one in servers)
+        reserved = [*(tool.name for tool in ENDINGS), *(ANSWERS if asking else ())]
         return await pool.open(servers, workspace=workspace, seed=seed, reserved=reserved)
 
     def _first_observation(self, session: ToolSession, instance: ToolTaskInstance, opening: str | None) -> str:
@@ -529,7 +530,7 @@ class MCPEnv(AsyncTextEnv):
         """Follow changes of the servers' tools; return what to tell the model, or ``""``."""
         assert self._session is not None
         assert self._instance is not None
-        if not await self._session.refresh():
+        if not await self._session.refresh(self.call_timeout):
             return ""
         before = self._available_tools
         self._available_tools = _offered(

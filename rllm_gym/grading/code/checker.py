@@ -17,8 +17,9 @@ import secrets
 from dataclasses import replace
 
 from rllm_gym.core import TaskError
+from rllm_gym.grading.code.timed_pool import TimedPool
 from rllm_gym.grading.code.verdict import StdioTest
-from rllm_gym.sandbox import Ended, Limits, Program, SandboxPool
+from rllm_gym.sandbox import Ended, Limits, Program
 
 _LIMITS = Limits(cpu_s=20, wall_s=60, memory_mb=1024, output_bytes=100_000)
 _MAX_ACCEPTED = 100_000
@@ -66,8 +67,7 @@ try:
 except BaseException as error:
     problem = f"{type(error).__name__}: {error}"
     # Of a local name that has no value: an empty output may cause that.
-    unusable = (Unusable, SyntaxError, ImportError, FileNotFoundError)
-    usable = not isinstance(error, unusable) and type(error) is not NameError
+    usable = not isinstance(error, (Unusable, SyntaxError, ImportError)) and type(error) is not NameError
 print(file=out)
 report = {"nonce": task["nonce"], "right": right, "problem": problem, "usable": usable}
 print(json.dumps(report), file=out, flush=True)
@@ -76,7 +76,7 @@ _accepted: set[bytes] = set()
 """Tests whose expected output their checker has accepted."""
 
 
-async def check_output(pool: SandboxPool, checker: str, test: StdioTest, output: bytes) -> bool:
+async def check_output(pool: TimedPool, checker: str, test: StdioTest, output: bytes) -> bool:
     """Return whether a checker accepts an output. One that is not UTF-8, or on which it raises an error, exits, hangs
     or runs out of memory, is wrong.
 
@@ -102,7 +102,7 @@ async def check_output(pool: SandboxPool, checker: str, test: StdioTest, output:
     return False
 
 
-async def _problem(pool: SandboxPool, checker: str, test: StdioTest, text: str) -> tuple[str, bool]:
+async def _problem(pool: TimedPool, checker: str, test: StdioTest, text: str) -> tuple[str, bool]:
     """Return why a checker does not accept a text, empty if it does, and whether that may be due to the text."""
     nonce = secrets.token_hex(16)
     task = {"stdin": test.stdin, "stdout": text, "expected": test.stdout, "nonce": nonce}

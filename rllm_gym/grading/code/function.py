@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 import random
 import threading
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from concurrent.futures import Future
 from dataclasses import replace
 from functools import cache
 from importlib.resources import files
+from typing import Any
 
 from rllm_gym.core import TaskError
 from rllm_gym.grading.code.determinism import may_vary
@@ -37,10 +38,6 @@ async def grade_function(
     runs = TimedPool(pool)
     report, ended = await _run(runs, source, tests, stop_at_first_failure, show_expected)
     verdict = _verdict(report, ended)
-    if report.unused:
-        fault = (await _run(TimedPool(pool), "", tests, True, False, alone=True))[0].ungradable
-        if fault:
-            return CodeVerdict((), 0, error=bounded(fault), ungradable=fault)
     if not verdict.correct:
         return verdict
     try:
@@ -163,7 +160,7 @@ async def _check_equality_claims(
         return True
 
     checks = [*(always_equal(*claim) for claim in claims), *(always_same(*pair) for pair in same)]
-    if any(await asyncio.gather(*checks)):
+    if await _any(checks):
         return _failed(verdict, "equality", _ALWAYS_EQUAL)
     return verdict
 
@@ -203,9 +200,20 @@ async def _check_measured(
                 return False
         return True
 
-    if any(await asyncio.gather(*(always(*operation) for operation in measured))):
+    if await _any([always(*operation) for operation in measured]):
         return _failed(verdict, "operators", _ALWAYS_NEAR)
     return verdict
+
+
+async def _any(checks: Sequence[Coroutine[Any, Any, bool]]) -> bool:
+    """Return whether one of several checks, which run at the same time, is true; none goes on after an exception."""
+    tasks = [asyncio.ensure_future(check) for check in checks]
+    try:
+        return any(await asyncio.gather(*tasks))
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
 
 
 async def _nearly_always(
@@ -412,7 +420,6 @@ async def _run(
     probe: bool = False,
     extreme: str = "",
     hide: bool = False,
-    alone: bool = False,
     seed: int | None = None,
 ) -> tuple[TestReport, ProgramResult | None]:
     """Run both sides; return what the test side reported, and how the program ended if it ended before answering."""
@@ -447,7 +454,6 @@ async def _run(
         "probe": probe,
         "extreme": extreme,
         "hide_failures": hide,
-        "alone": alone,
         "seed": seed,
         "weak": "weakref" in source,
     }

@@ -74,8 +74,6 @@ class TestReport:
     """By comparison of two objects of the program: whether it was always true."""
     probed_orders: tuple[bool, ...] = ()
     """For each order that was probed, whether it shows nothing but which object was made first."""
-    unused: bool = False
-    """Whether a test failed, or all have run, before the program was used."""
     unsupported: tuple[str, ...] = ()
     ungradable: str = ""
     messages: int = 0
@@ -167,8 +165,6 @@ class Relay:
             if message["nonce"] != self._nonce:
                 raise KeyError("nonce")
             kind = message["kind"]
-            ends = kind in ("done", "error") or (kind == "outcome" and message["passed"] is not True)
-            reported.unused |= ends and message["used"] is False
             if kind == "tests":
                 reported.total = max(0, min(int(message["count"]), 100_000))
             elif kind == "outcome":

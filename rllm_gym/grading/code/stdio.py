@@ -60,7 +60,10 @@ async def grade_stdio(
         result = await runs.run(program)
         accepted = None
         if own and not _failure(result) and result.stdout_bytes <= len(result.stdout):
-            accepted = await check_output(pool, tests.checker, test, result.stdout)
+            try:
+                accepted = await check_output(runs, tests.checker, test, result.stdout)
+            except OutOfTime:
+                return TestOutcome(str(index + 1), False, OUT_OF_TIME), result
         return _outcome(index, test, result, tests, accepted, show_expected), result
 
     # Run the first test alone: most wrong programs fail it, and one that cannot start need not run again.

@@ -27,32 +27,39 @@ class OutOfTime(Exception):
 class TimedPool:
     """Runs programs of one grading, as :class:`~rllm_gym.sandbox.SandboxPool`. To wait for a worker takes no time.
 
-    Its methods raise :class:`OutOfTime` before a run for which no time is left.
+    Its methods raise :class:`OutOfTime` before a run for which no time is left. The time of :meth:`start` is that in
+    which any run is in progress, however many there are; that of :meth:`run` is divided by ``parallel``.
 
     Args:
         pool: The pool.
-        parallel: How many programs run at once.
+        parallel: How many programs :meth:`run` runs at once.
     """
 
     def __init__(self, pool: SandboxPool, parallel: int = 1) -> None:
-        self._pool, self._left = pool, parallel * MAX_RUNS_S
+        self._pool, self._parallel, self._left = pool, parallel, MAX_RUNS_S
+        self._running, self._began = 0, 0.0
 
     async def run(self, program: Program) -> ProgramResult:
         self._check()
         result = await self._pool.run(program)
-        self._left -= result.wall_s
+        self._left -= result.wall_s / self._parallel
         return result
 
     @asynccontextmanager
     async def start(self, *programs: Program) -> AsyncIterator[tuple[RunningProgram, ...]]:
         self._check()
         async with self._pool.start(*programs) as running:
-            began = time.monotonic()
+            if not self._running:
+                self._began = time.monotonic()
+            self._running += 1
             try:
                 yield running
             finally:
-                self._left -= time.monotonic() - began
+                self._running -= 1
+                if not self._running:
+                    self._left -= time.monotonic() - self._began
 
     def _check(self) -> None:
-        if self._left <= 0:
+        passed = time.monotonic() - self._began if self._running else 0.0
+        if self._left <= passed:
             raise OutOfTime

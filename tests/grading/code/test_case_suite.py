@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 from grade_many import grade_many
 
-from rllm_gym.grading.code import FunctionTests, StdioTest, StdioTests, TestStyle
+from rllm_gym.grading.code import FunctionTests, StdioTest, StdioTests
 from rllm_gym.sandbox import Limits, SandboxPool
 
 LIMITS = Limits(cpu_s=10, wall_s=100)
@@ -254,65 +254,6 @@ def test_a_module_that_is_not_installed_is_the_tasks_fault(pool: SandboxPool) ->
     (own,) = grade_many(pool, [("import not_there\ndef f(x):\n    return x + 1\n", usual[0])])
     assert not own.correct
     assert not own.ungradable
-
-
-IN_PYTEST = "import pytest\nfrom solution import f\n"
-IN_UNITTEST = "import unittest\nclass T(unittest.TestCase):\n"
-# Tests that cannot tell right programs from wrong ones, and what is said about them.
-WITHOUT_THE_PROGRAM: list[tuple[TestStyle, str, str]] = [
-    ("check", "def check(f):\n    pass\n", "never use the program"),
-    ("check", "def check(f):\n    assert f is not None\n", "never use the program"),
-    ("assert", "def helper():\n    assert f(1) == 2\n", "no assertion was reached"),
-    ("pytest", f"{IN_PYTEST}def test_f():\n    pass\n", "never use the program"),
-    ("unittest", f"{IN_UNITTEST}    def test_f(self): pass\n", "never use the program"),
-    ("check", "def check(f):\n    n = len(5)\n    assert f(1) == 2\n", "TypeError"),
-    ("assert", "cases = open('cases.txt').read()\nassert f(1) == 2\n", "FileNotFoundError"),
-    ("pytest", f"{IN_PYTEST}cases = open('cases.txt')\ndef test_f():\n    assert f(1) == 2\n", "FileNotFoundError"),
-    (
-        "pytest",
-        f"{IN_PYTEST}@pytest.fixture\ndef d(): return open('cases.txt')\ndef test_f(d):\n    assert f(1) == 2\n",
-        "FileNotFoundError",
-    ),
-    (
-        "unittest",
-        f"{IN_UNITTEST}    def setUp(self): open('cases.txt')\n    def test_f(self): self.assertEqual(f(1), 2)\n",
-        "FileNotFoundError",
-    ),
-]
-# Tests of which a program can cause the failure, by what it does or does not define.
-WITH_THE_PROGRAM: list[tuple[TestStyle, str]] = [
-    ("check", "def check(f):\n    assert f(1) == undefined_name\n"),
-    ("check", "def check(f):\n    expected = helper_of_the_program(1)\n    assert f(1) == expected\n"),
-    ("check", "def check(f):\n    assert LIMIT + 1 == 5\n"),
-    ("assert", "class Derived(Base): pass\nassert Derived().x == 1\n"),
-    ("assert", "assert issubclass(OwnError, Exception)\nassert f(1) == 2\n"),
-    ("assert", "assert f.__name__ == 'g'\n"),
-    ("check", "def check(f):\n    assert 1 == 2\n    assert f(1) == 2\n"),
-    ("check", "def check(f):\n    assert type(f) is type\n    assert f(1) == 2\n"),
-    ("assert", "assert DEFAULT is None\nassert f(1) == 9\n"),
-    ("assert", "assert type(LIMIT) is int\nassert f(1) == 2\n"),
-    ("assert", "assert '-'.join([LIMIT, 'b']) == 'a-b'\n"),
-    ("pytest", "from solution import f, LIMIT\ndef test_f():\n    assert '-'.join([LIMIT, 'b']) == 'a-b'\n"),
-    ("pytest", "import solution\ndef test_f():\n    assert 'abc'.startswith(solution.LIMIT)\n    assert 0\n"),
-    ("assert", "import solution\nsolve = next(n for n in dir(solution) if n.startswith('solve'))\nassert f(1) == 2\n"),
-    ("pytest", "import pytest, solution\ndef test_f():\n    type(solution.LIMIT) is int or pytest.fail('no')\n"),
-    ("pytest", f"{IN_PYTEST}def test_f():\n    with pytest.raises(OwnError):\n        f('a')\n"),
-    ("pytest", f"{IN_PYTEST}r = []\ndef test_a():\n    r.append(f(1))\ndef test_b():\n    assert r[0] + 1 == 9\n"),
-]
-
-
-def test_a_test_that_does_not_depend_on_the_program_is_the_tasks_fault(pool: SandboxPool) -> None:
-    """It fails before it uses the program, or never uses it. That is seen in a run without the program."""
-    tests = [FunctionTests("f", text, style, limits=LIMITS) for style, text, _ in WITHOUT_THE_PROGRAM]
-    for program in ("def f(x):\n    return x + 1\n", "def f(x):\n    return None\n"):
-        verdicts = grade_many(pool, [(program, test) for test in tests])
-        for (_, text, reason), verdict in zip(WITHOUT_THE_PROGRAM, verdicts):
-            assert reason in verdict.ungradable, (text, verdict)
-            assert not verdict.correct
-    own = [FunctionTests("f", text, style, limits=LIMITS) for style, text in WITH_THE_PROGRAM]
-    for program in ("def f(x):\n    return x + 1\n", "LIMIT = OwnError = Base = 'x'\ndef f(x):\n    return x + 1\n"):
-        for test, verdict in zip(own, grade_many(pool, [(program, test) for test in own])):
-            assert (verdict.correct, verdict.ungradable) == (False, ""), test
 
 
 @pytest.mark.long

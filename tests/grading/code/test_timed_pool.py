@@ -35,3 +35,13 @@ def test_output_tests_that_do_not_run_any_more_have_failed(pool: SandboxPool, mo
     assert len(verdict.outcomes) == 6
     assert verdict.outcomes[0].passed
     assert {outcome.message for outcome in verdict.outcomes[1:]} == {timed_pool.OUT_OF_TIME}
+
+
+def test_runs_of_a_checker_count(pool: SandboxPool, monkeypatch: pytest.MonkeyPatch) -> None:
+    checker = "def check(stdin, stdout, expected):\n    return stdout == expected\n"
+    tests = StdioTests(tuple(StdioTest(f"{number}\n", f"{number}\n") for number in range(3)), checker=checker)
+    (verdict,) = grade_many(pool, [("print(input())\n", tests)])
+    assert verdict.correct
+    monkeypatch.setattr(timed_pool, "MAX_RUNS_S", 1e-6)
+    (verdict,) = grade_many(pool, [("print(input())\n", tests)])
+    assert [outcome.message for outcome in verdict.outcomes] == [timed_pool.OUT_OF_TIME] * 3

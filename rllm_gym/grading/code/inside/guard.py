@@ -29,17 +29,7 @@ from .object_server import STDIN, ClassAttribute, ObjectServer
 from .object_server import question_random as _random
 from .operations import BINARY, UNARY
 from .peer import Peer, Transport, is_simple
-from .proxies import (
-    ARITHMETIC,
-    ORDER,
-    READ_BY_PYTEST,
-    Constructed,
-    Link,
-    Remote,
-    RemoteType,
-    UnsupportedOperation,
-    link_of,
-)
+from .proxies import ARITHMETIC, ORDER, Constructed, Link, Remote, RemoteType, UnsupportedOperation, link_of
 
 _REFUSED_TYPES = frozenset({"module", "frame", "code", "traceback", "cell"})
 _REFUSED_PACKAGES = frozenset({"_pytest", "pluggy", (__package__ or "inside").split(".")[0]})
@@ -111,8 +101,6 @@ class GuardedPeer(Peer):
         self._entered: dict[int, dict[Any, Any]] = {}
         self._stdin: Any = STDIN
         self._named: set[type] = set()
-        self.used = True
-        """Whether the test has used the program since this was last set."""
         self._num_requests = self._unnumbered = self._depth = self._bytes_received = 0
         self._constants: dict[tuple[int, str, str], tuple[Any, Any]] = {}
         """By number of a class or object of the program, ``getattr`` or ``getitem``, and name: the object, which keeps
@@ -198,8 +186,6 @@ class GuardedPeer(Peer):
             number = self._started.get(operands[0], -1)
         else:
             self._num_requests += not self._unnumbered
-            looked_up = operation in ("module", "names") or (operation == "getattr" and operands[1] in READ_BY_PYTEST)
-            self.used |= not looked_up
         mutate = None
         polled = operation in ("poll", "cancel")
         if self._mutation is not None and number == self._mutation[0] and not polled:

@@ -343,9 +343,6 @@ def _is_private(name: str) -> bool:
     return name.startswith("__") and name.endswith("__") and name not in _VISIBLE
 
 
-READ_BY_PYTEST = frozenset({"__wrapped__", "_mock_name", "_pytestfixturefunction", "pytestmark"})
-"""Attributes that pytest asks for of whatever is in a module of tests."""
-
 _pickling: list[RemoteOperations] = []
 
 

@@ -364,7 +364,7 @@ class UnittestRunner(Runner):
         names: list[str] = []
         for value in list(vars(self._module).values()):
             if (
-                issubclass(type(value), type)
+                isinstance(value, type)
                 and issubclass(value, unittest.TestCase)
                 and value.__module__ == self._module.__name__
             ):

@@ -39,10 +39,9 @@ from .object_server import ObjectServer, patched_builtins
 from .patches import Patches
 from .peer import BUILTIN_ERRORS, ConversationError
 from .program_values import ProgramValues
-from .proxies import NAMES, READ_BY_PYTEST, Remote, RemoteType, refresh
+from .proxies import NAMES, Remote, RemoteType, refresh
 from .purposeful_failures import failing_by_themselves, looks_at_failures
 from .runners import RUNNERS, StopTesting, TestReporter, is_empty, is_scalar
-from .without_program import ProgramUsed, WithoutProgram, global_names
 
 MODULE = "test_solution"
 _MAIN = "__main__"
@@ -120,7 +119,7 @@ class Solution(types.ModuleType):
             self._rllm_side.peer.ask("del module", name)
 
     def __dir__(self) -> list[str]:
-        return self._rllm_side.all_names()
+        return self._rllm_side.names()
 
 
 class TestSide:
@@ -154,16 +153,11 @@ class TestSide:
         self.peer.attached = self._attached
         self.peer.attach = self._attach
         self.report = TestReporter(lambda message: self._send(message), stop=config["stop"], show=config["show"])
-        self._alone: WithoutProgram | None = None
-        self._free: list[str] = []
-        if config["alone"]:
-            self.report = self._alone = WithoutProgram()
-            self.peer.ask = self._alone.use  # type: ignore[method-assign]
 
     def _send(self, message: dict[str, Any]) -> None:
         if self.peer.broken:
             raise ConversationError(self.peer.broken)
-        self._wire.report({"nonce": self.config["nonce"], "used": self.peer.used, **message})
+        self._wire.report({"nonce": self.config["nonce"], **message})
 
     def _send_error(self, text: str) -> None:
         self._send({"kind": "error", "text": text, "ungradable": self.peer.ungradable[:300]})
@@ -173,19 +167,11 @@ class TestSide:
             trees = self._parse()
             if self.config["seed"] is not None:
                 self._seed(self.config["seed"])  # before the first request, to which data may be changed
-            error = None if self._alone else self.peer.ask("load")
+            error = self.peer.ask("load")
             if error:
                 self._send_error(error if type(error) is str else "the program did not load")
                 return
-            try:
-                ended = not self._run_tests(*trees)
-            except ProgramUsed:
-                ended = False
-            if ended:
-                return
-            if self._alone is not None:
-                self.peer.ungradable = self._alone.fault
-                self._send_error(self._alone.fault)
+            if not self._run_tests(*trees):
                 return
             self._send(
                 {
@@ -252,9 +238,6 @@ class TestSide:
         )
         served.data_classes = lambda name: _data_class(namespace.get(name), served.test_module)
         used = FreeNames([setup, test], first)
-        if self._alone is not None:
-            looked_up = global_names(self.config["setup"]) | global_names(self.config["test"])
-            self._free = [name for name in used.free if name in looked_up]
         meant = {name for name in used.free if own_value(name, used)[0]}
         solution._rllm_hidden = (used.bound | meant | set(dir(builtins))) - {first}
         available = set(self.names())
@@ -267,7 +250,7 @@ class TestSide:
             if own:
                 namespace[name] = value
         try:
-            candidate = self._alone.program if self._alone is not None else self.peer.ask("entry", path)
+            candidate = self.peer.ask("entry", path)
         except Exception as error:
             self._send_error(f"the program does not define {self.config['entry']}: {error}")
             return False
@@ -278,28 +261,18 @@ class TestSide:
         module.__dict__["_rllm_is"] = self._is
         if _ITEM_BY_ITEM.search(self.peer.test_text):
             runner.values = ProgramValues([setup, test], {*imported, first})
-        # The uses of plain data are not seen.
-        taken = [namespace[name] for name in imported if name != first]
-        self.peer.used = any(not callable(value) and not isinstance(value, Remote) for value in [*taken, candidate])
         try:
             exec(compile(runner.checked(setup), "setup.py", "exec", dont_inherit=True), namespace)  # noqa: S102 - this is the sandbox
         except Exception as error:
             # The setup may use names that the program defines.
-            reason = f"the code that prepares the tests failed: {type(error).__name__}: {error}"
-            if self._alone is not None:
-                self._alone.failed(error, reason)
-                return True
-            self._send_error(reason)
+            self._send_error(f"the code that prepares the tests failed: {type(error).__name__}: {error}")
             return False
         # A setup may define a stub of the tested function, as the prompts of HumanEval do.
         namespace |= entry
         plain = [name for name in imported if type(namespace.get(name)) in (int, float, str, bool)]
         runner.refresh = lambda: namespace.update({name: self.solution_value(name)[1] for name in plain})
-        expected = [] if self._alone else expected_names([setup, test])  # running changes the trees
-        used_by_setup = self.peer.used
-        if self._alone is None:
-            self._fix_constants(constants_read([setup, test], set(self.names())))
-        self.peer.used = used_by_setup
+        expected = expected_names([setup, test])  # running changes the trees
+        self._fix_constants(constants_read([setup, test], set(self.names())))
         runner.run(candidate, {name: namespace[name] for name in imported if name in namespace} | entry)
         for paths in expected:
             self._check_expected(paths)
@@ -362,22 +335,12 @@ class TestSide:
             sys.modules["numpy"].random.seed(seed % 2**32)
 
     def names(self) -> list[str]:
-        if self._alone is not None:
-            return self._free
         names = self.peer.ask("names")
         if type(names) is not list or not all(type(name) is str for name in names):
             raise ConversationError("invalid names")
         return [name for name in names if name.isidentifier()]
 
-    def all_names(self) -> list[str]:
-        """Return the program's names, for a test that looks through them."""
-        return self.names() if self._alone is None else self._alone.use()
-
     def solution_value(self, name: str) -> tuple[bool, Any]:
-        if self._alone is not None:
-            if name not in (_path_of(self.config["entry"])[0][0], *READ_BY_PYTEST):
-                self._alone.use()  # what the test does may depend on whether it is None, for example
-            return True, self._alone.program
         answer = self.peer.ask("module", name)
         if type(answer) is not tuple or len(answer) != 2:
             raise ConversationError("invalid global")
