@@ -149,8 +149,8 @@ def test_input_that_a_result_requires_is_sent_with_the_call_again() -> None:
         for result in (odd, {**odd, "inputRequests": {"a": 1}}):
             assert await Scripted(result).request_with_input("tools/call", plain) == result
         # The call has reached the server, which is gone now: the model may have caused that.
+        lost = Scripted(ASKS, ServerFault("gone", kind="server_unreachable"))
         with pytest.raises(ServerFault) as caught:
-            lost = Scripted(ASKS, ServerFault("gone", kind="server_unreachable"))
             await lost.request_with_input("tools/call", plain)
         assert caught.value.kind == "server_died"
 
