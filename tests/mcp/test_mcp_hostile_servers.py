@@ -242,13 +242,13 @@ def test_no_server_starts_again_after_its_session_was_closed(tmp_path: Path, mon
     async def scenario() -> ServerFault:
         session = await pool.open([counting()], workspace=tmp_path)
         assert (await session.call("die", {})).is_error
-        run_on_pool = pool._loop.arun
+        start_on_pool = pool._loop.start
 
-        async def run_after_close(coroutine):
-            await session.close()
-            return await run_on_pool(coroutine)
+        async def after_the_end(coroutine):
+            await session.end()
+            return await coroutine
 
-        monkeypatch.setattr(pool._loop, "arun", run_after_close)
+        monkeypatch.setattr(pool._loop, "start", lambda coroutine: start_on_pool(after_the_end(coroutine)))
         return await fault_of(session.call("total", {}))
 
     try:
