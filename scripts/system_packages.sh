@@ -1,15 +1,23 @@
 #!/usr/bin/env bash
 # Installs the system packages that the tests need, as root or with passwordless sudo.
 #
-# usage: scripts/system_packages.sh COMMAND:PACKAGE ...
+# usage: scripts/system_packages.sh COMMAND:PACKAGE ... LIBRARY.so.N:PACKAGE ...
 #
-# A package is installed if its command is not on the path. If installing is not permitted or fails, the script prints
-# what is missing and exits with 0: the tests that need it are then skipped (or fail with REQUIRE=all).
+# A package is installed if its command is not on the path, or its library not known to the loader. If installing is
+# not permitted or fails, the script prints what is missing and exits with 0: the tests that need it are then skipped
+# (or fail with REQUIRE=all).
 set -uo pipefail
+
+present() {
+    case $1 in
+    *.so.*) PATH=$PATH:/usr/sbin:/sbin ldconfig -p 2>/dev/null | grep -F "$1" >/dev/null ;;
+    *) command -v "$1" >/dev/null 2>&1 ;;
+    esac
+}
 
 missing=()
 for pair in "$@"; do
-    command -v "${pair%%:*}" >/dev/null 2>&1 || missing+=("${pair#*:}")
+    present "${pair%%:*}" || missing+=("${pair#*:}")
 done
 [ ${#missing[@]} -gt 0 ] || exit 0
 

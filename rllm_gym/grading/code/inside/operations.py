@@ -36,12 +36,23 @@ def _signature(target: Any) -> list[tuple[str, int, list[Any], list[Any]]]:
     ]
 
 
+def _method(target: Any, name: str) -> Any:
+    """Return a special method as Python finds it: in the type, and bound by its descriptor, as those of mocks are."""
+    cls = type(target)
+    for base in cls.__mro__:
+        if name in vars(base):
+            found = vars(base)[name]
+            bind = getattr(type(found), "__get__", None)
+            return found if bind is None else bind(found, target, cls)
+    raise AttributeError(f"type object {cls.__name__!r} has no attribute {name!r}")
+
+
 def _enter(target: Any) -> Any:
-    return type(target).__enter__(target)
+    return _method(target, "__enter__")()
 
 
 def _exit(target: Any, error: BaseException | None) -> Any:
-    return type(target).__exit__(target, *_details(error))
+    return _method(target, "__exit__")(*_details(error))
 
 
 def _details(error: BaseException | None) -> tuple[Any, Any, Any]:
@@ -49,7 +60,7 @@ def _details(error: BaseException | None) -> tuple[Any, Any, Any]:
 
 
 def _special(name: str) -> Callable[..., Any]:
-    return lambda target, *args: getattr(type(target), name)(target, *args)
+    return lambda target, *args: _method(target, name)(*args)
 
 
 BINARY: dict[str, Callable[..., Any]] = {
