@@ -526,17 +526,16 @@ def _log(name: str, level: int, text: str, raised: list[Any]) -> None:
         logger.handle(logging.LogRecord(name, level, "solution.py", 0, text, (), shown))
 
 
+_NOT_OWN = frozenset({"__doc__", "__module__", "__dict__", "__weakref__", "__firstlineno__", "__static_attributes__"})
+"""What the interpreter puts into a class; the last two since Python 3.13."""
+
+
 def _data_class(value: Any, module: str) -> type | None:
     """Return a class of the test that does no more than hold data, such as the nodes of a tree; ``None`` for others."""
     if type(value) is not type or value.__module__ != module or value.__bases__ != (object,):
         return None
-    own = {
-        name: item
-        for name, item in vars(value).items()
-        if name not in ("__doc__", "__module__", "__dict__", "__weakref__")
-    }
-    special = all(name in NAMES or name in ("__init__", "__slots__", "__annotations__") for name in own)
-    return value if special else None
+    allowed = NAMES | _NOT_OWN | {"__init__", "__slots__", "__annotations__"}
+    return value if allowed.issuperset(vars(value)) else None
 
 
 def _path_of(entry: str) -> list[tuple[str, bool]]:
