@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import hashlib
+import re
 import subprocess
 import sys
 from datetime import date
+from pathlib import Path
 from random import Random
 from urllib.parse import quote_from_bytes, urlencode
 
 import pytest
 
+from rllm_gym.envs.web import sites
 from rllm_gym.envs.web.sites import SITES, TEMPLATES
 from rllm_gym.envs.web.sites.errors import FormError, NotFound
 from rllm_gym.envs.web.sites.http import Request, Response
@@ -29,6 +32,15 @@ FIRST_OF_SITE = {name.partition("/")[0]: name for name in reversed(TEMPLATES)}
 def test_text_of_a_site_never_becomes_markup() -> None:
     element = h("p.a.b", "<script>", ["&", None, False, 0], title='"><img src=x>', hidden=True, data_x=None)
     assert element == '<p class="a b" title="&quot;&gt;&lt;img src=x&gt;" hidden>&lt;script&gt;&amp;0</p>'
+
+
+def test_no_style_sheet_changes_what_elements_are_called() -> None:
+    """Accessibility trees, by which other agents find elements, have transformed and generated texts."""
+    sheets = [*Path(sites.__file__).parent.rglob("*.css")]
+    assert len(sheets) == 8
+    for sheet in sheets:
+        rules = re.sub(r"/\*.*?\*/", "", sheet.read_text("utf-8"), flags=re.DOTALL)
+        assert not re.search(r"text-transform|(?<![-\w])content:", rules), sheet
 
 
 def test_addresses_are_quoted_once() -> None:
