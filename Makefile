@@ -16,7 +16,7 @@ TESTS ?= tests
 # More than the two cores of the tested machine: tests also wait, for deadlines, servers and browsers.
 PROCESSES ?= 3
 SEED ?= 0
-# System packages that the tests need beyond those in the README, as COMMAND:PACKAGE.
+# System packages that the tests need beyond those in the README, as COMMAND:PACKAGE or LIBRARY:PACKAGE.
 SYSTEM_PACKAGES := git:git bwrap:bubblewrap chromium-headless-shell:chromium-headless-shell node:nodejs npm:npm libnuma.so.1:libnuma1
 # torch's default thread count makes small operations ten times slower on a busy machine.
 export OMP_NUM_THREADS ?= 1

@@ -70,3 +70,22 @@ def shown(value: Any) -> str:
 def printable(text: str) -> str:
     """Return the text without lone surrogates, which cannot be encoded."""
     return text.encode("utf-8", "replace").decode("utf-8") if not text.isascii() else text
+
+
+def sendable_json(arguments: Any) -> dict[str, Any]:
+    """Return the arguments without lone surrogates: a server might not answer at all.
+
+    Raises:
+        ValueError: They are not a JSON object, or JSON that servers cannot parse.
+    """
+    if not isinstance(arguments, dict):
+        raise ValueError(f"they are of type {type(arguments).__name__}, not a JSON object")
+    try:
+        text = json.dumps(arguments, ensure_ascii=False, allow_nan=False)
+    except RecursionError:
+        raise ValueError("they are nested too deeply") from None
+    except TypeError as error:
+        raise ValueError(str(error)) from None
+    if (deep := depth(arguments)) > MAX_DEPTH:
+        raise ValueError(f"they are nested {deep} deep, and at most {MAX_DEPTH} are read")
+    return json.loads(printable(text))  # type: ignore[no-any-return]

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import asyncio
 import concurrent.futures
-import json
 import logging
 import os
 import time
@@ -24,7 +23,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from rllm_gym.core.background_loop import BackgroundLoop
 from rllm_gym.mcp.errors import JsonRpcError, ServerFault
 from rllm_gym.mcp.offers import OFFERS, read_response
-from rllm_gym.mcp.protocol import MAX_DEPTH, depth, printable
+from rllm_gym.mcp.protocol import printable, sendable_json
 from rllm_gym.mcp.results import ToolResult, refusal
 from rllm_gym.mcp.server_requests import ServerRequest
 from rllm_gym.mcp.servers import Server
@@ -156,7 +155,7 @@ class ToolSession:
         if tool is None:
             return _done(refusal(f"There is no tool {printable(name)!r}."))
         try:
-            sendable = _sendable(arguments)
+            sendable = sendable_json(arguments)
         except ValueError as error:
             return _done(refusal(f"The arguments cannot be sent: {error}."))
         one = self._by_server[tool.server]
@@ -335,22 +334,3 @@ async def within(timeout: float, connection: ServerConnection, what: str, operat
     except TimeoutError:
         words = f"{connection.label} did not {what} within {timeout:g} s{connection.error_context()}"
         raise ServerFault(words, kind="server_deadline") from None
-
-
-def _sendable(arguments: Any) -> dict[str, Any]:
-    """Return the arguments without lone surrogates: a server might not answer at all.
-
-    Raises:
-        ValueError: They are not a JSON object, or JSON that servers cannot parse.
-    """
-    if not isinstance(arguments, dict):
-        raise ValueError(f"they are of type {type(arguments).__name__}, not a JSON object")
-    try:
-        text = json.dumps(arguments, ensure_ascii=False, allow_nan=False)
-    except RecursionError:
-        raise ValueError("they are nested too deeply") from None
-    except TypeError as error:
-        raise ValueError(str(error)) from None
-    if (deep := depth(arguments)) > MAX_DEPTH:
-        raise ValueError(f"they are nested {deep} deep, and at most {MAX_DEPTH} are read")
-    return json.loads(printable(text))  # type: ignore[no-any-return]

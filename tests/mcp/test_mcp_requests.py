@@ -52,6 +52,8 @@ def answered_by_the_model(server: Server) -> None:
     for invalid in (call("book"), "Graz", call("answer_request", town="Graz"), call("decline_request") * 2):
         assert env.step(invalid)[4]["invalid_action"], invalid
     assert env.step(call("answer_request", city="Graz"))[0] == "Result, book:\naccept: Graz"
+    env.step(call("book"))  # half a character, which no server could read
+    assert env.step(call("answer_request", city="Gr\ud800z"))[0] == "Result, book:\naccept: Gr?z"
     assert "asks for a completion of a conversation:\nuser:\n?" in env.step(call("think"))[0]
     assert env.step(call("answer_request", text="42"))[0] == "Result, think:\nagent: 42"
     # Two calls at once: a request of each, one after the other, and then both results.
@@ -62,11 +64,11 @@ def answered_by_the_model(server: Server) -> None:
         "Result 1 of 2, book:\ndecline: \n\n"
         "Result 2 of 2, think (failed):\nError: the user declines the request (error -1)"
     )
-    assert (info["tools_called"], info["tool_errors"]) == (4, 1)
+    assert (info["tools_called"], info["tool_errors"]) == (5, 1)
     # The end of the episode declines what waits.
     env.step(call("book"))
     _, reward, terminated, _, info = env.step(call("finish", answer="Graz"))
-    assert (reward, terminated, info["tools_called"]) == (1.0, True, 5)
+    assert (reward, terminated, info["tools_called"]) == (1.0, True, 6)
     env.close()
 
 

@@ -81,6 +81,11 @@ def test_environments_that_pass_their_arguments_on_have_validation_tasks(env_id:
     assert train_env.train[0].task_id.split("/")[1:2] == ["train"]
 
 
+def test_a_limit_of_turns_has_an_effect_if_one_split_allows_more() -> None:
+    config = EnvConfig("rllm/FrozenLake-v0", max_turns=8, validation_kwargs={"max_turns": 6})
+    assert open_train_env(config).validation_kwargs["max_turns"] == 6
+
+
 def test_invalid_arguments_are_errors_without_a_traceback(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(pettingzoo.aec_registry, "test/Pair-v0", None)  # a game that is no environment as well
     usual = ["--output", str(tmp_path / "run"), "--model.path", str(make_tiny_model(tmp_path / "tiny"))]

@@ -59,6 +59,7 @@ from rllm_gym.envs.task_templates import TemplateTaskRow, choose_templates, temp
 from rllm_gym.envs.transcript import transcript
 from rllm_gym.grading.user_checks import FAILED, find_function
 from rllm_gym.mcp import MCPTool, Server, ServerPool, ToolResult, ToolSession, shared_pool, tools_json
+from rllm_gym.mcp.protocol import sendable_json
 from rllm_gym.mcp.server_requests import BY_MODEL, ServerRequest
 from rllm_gym.parsing.function_calls import FunctionCall
 from rllm_gym.parsing.tool_calls import parse_tool_calls
@@ -432,7 +433,10 @@ class MCPEnv(AsyncTextEnv):
             return await self._end(ending)
         if self._asked is not None:
             tool, arguments = prepared[0]
-            self._asked.answer(None if tool is DECLINE else self._name.real(arguments))
+            try:
+                self._asked.answer(None if tool is DECLINE else sendable_json(self._name.real(arguments)))
+            except ValueError as error:
+                raise InvalidAction(f"The answer cannot be sent: {error}. {HOW_TO_ANSWER}") from error
             self._asked, self._answer_tools = None, {}
         else:
             assert self._session is not None

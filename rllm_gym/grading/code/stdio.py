@@ -42,7 +42,7 @@ async def grade_stdio(
     total = len(tests.tests)
     numpy = ("numpy",) if "numpy" in source else ()
     own = tests.checker not in ("lines", "tokens")
-    runs = TimedPool(pool, MAX_CONCURRENT)
+    runs = TimedPool(pool, min(MAX_CONCURRENT, pool.max_workers))
 
     async def run(index: int) -> tuple[TestOutcome, ProgramResult]:
         test = tests.tests[index]

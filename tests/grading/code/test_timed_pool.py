@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 from grade_many import grade_many
 
-from rllm_gym.grading.code import FunctionTests, StdioTest, StdioTests, timed_pool
+from rllm_gym.grading.code import FunctionTests, StdioTest, StdioTests, function, timed_pool
 from rllm_gym.sandbox import SandboxPool
 
 TESTS = FunctionTests("f", "assert f(1) == 2\nassert f(5) == 6\n", "assert")
@@ -45,3 +47,25 @@ def test_runs_of_a_checker_count(pool: SandboxPool, monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(timed_pool, "MAX_RUNS_S", 1e-6)
     (verdict,) = grade_many(pool, [("print(input())\n", tests)])
     assert [outcome.message for outcome in verdict.outcomes] == [timed_pool.OUT_OF_TIME] * 3
+
+
+def test_no_check_goes_on_after_the_time_is_over() -> None:
+    """It would keep a worker of the sandbox after the verdict."""
+    ended: list[str] = []
+
+    async def waits() -> bool:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            ended.append("cancelled")
+        return False
+
+    async def late() -> bool:
+        raise timed_pool.OutOfTime
+
+    async def scenario() -> None:
+        with pytest.raises(timed_pool.OutOfTime):
+            await function._any([waits(), late()])
+        assert ended == ["cancelled"]
+
+    asyncio.run(scenario())
